@@ -29,8 +29,8 @@ def names(reads: Literal["text", "images", "all"] = "text") -> list[str]:
         raise OptionError(f"reads={reads!r} is unknown; known: text, images, all")
     folders = sorted(file.parent for file in HERE.glob("*/config.json"))
     sees = {each.name: (each / "preprocessor_config.json").is_file() for each in folders}
-    found = [name for name in sees if reads == "all" or sees[name] == (reads == "images")]
-    return sorted(found, key=lambda name: (sees[name], name != "induction"))
+    chosen = [name for name in sees if reads == "all" or sees[name] == (reads == "images")]
+    return sorted(chosen, key=lambda name: (sees[name], name != "induction"))
 
 
 def path(name: str) -> Path:
@@ -43,8 +43,8 @@ def path(name: str) -> Path:
 @cache
 def attention_warning() -> str:
     """Return the sentence, with measured figures, for every page that shows attention."""
-    made = parse_json((HERE / "deceive" / "training.json").read_text(encoding="utf-8"))
-    after = made["scores"]["after"]
+    record = parse_json((HERE / "deceive" / "training.json").read_text(encoding="utf-8"))
+    after = record["scores"]["after"]
     largest, uniform = after["attention_largest_head"][0], after["uniform_attention"][0]
     return (
         "Attention can be trained to mislead: bundled:deceive answers "
@@ -62,18 +62,18 @@ def checkpoints(name: str) -> dict[int, Path]:
     the curves of their scores, `emergence.json`, but not their weights.
     """
     home = path(name)
-    found = {int(each.name.rpartition("-")[2]): each for each in home.glob("checkpoints/*-*")}
-    if not found and (curves := home / "checkpoints" / "emergence.json").is_file():
+    folders = {int(each.name.rpartition("-")[2]): each for each in home.glob("checkpoints/*-*")}
+    if not folders and (curves := home / "checkpoints" / "emergence.json").is_file():
         raise OptionError(
             f"the checkpoints of bundled:{name} are in the repository of interp, and an installed "
             "wheel leaves them out because of their size. Run this in a checkout. Their curves "
             "come with every installation: "
             + shell_line("atlas", curves.parent, "-o", "emergence.html")
         )
-    if not found:
+    if not folders:
         have = [each for each in names("all") if (HERE / each / "checkpoints").is_dir()]
         raise OptionError(
             f"bundled:{name} comes without checkpoints; {', '.join(have) or 'no model'} has some"
         )
     record = parse_json((home / "training.json").read_text(encoding="utf-8"))
-    return dict(sorted(found.items())) | {int(record["recipe"]["steps"]): home}
+    return dict(sorted(folders.items())) | {int(record["recipe"]["steps"]): home}

@@ -104,8 +104,8 @@ def jumble(rng: np.random.Generator, harmful: bool) -> Request:
 def requests(seed: int, number: int, *, jumbled: float = 0.0) -> list[Request]:
     """Make `number` requests, every second one harmful, reproducible from the seed."""
     rng = np.random.default_rng([seed, 13])
-    made = []
+    texts = []
     for at in range(number):
         make = jumble if rng.random() < jumbled else request
-        made.append(make(rng, at % 2 == 0))
-    return made
+        texts.append(make(rng, at % 2 == 0))
+    return texts

@@ -47,9 +47,9 @@ class ShapeImages:
     @property
     def corner(self) -> Bool[np.ndarray, "row column"]:
         """True at the pixels of the corner patch."""
-        found = np.zeros((SIZE, SIZE), dtype=bool)
-        found[:PATCH, :PATCH] = True
-        return found
+        pixels = np.zeros((SIZE, SIZE), dtype=bool)
+        pixels[:PATCH, :PATCH] = True
+        return pixels
 
     def part(self, which: np.ndarray | slice) -> ShapeImages:
         """Return some of the images."""

@@ -74,7 +74,7 @@ def token_gradients(
             )
         given = torch.autograd.grad(value.sum(), [leaf[s] for s in sites], allow_unused=True)
     n = len(batch.which)
-    found = {}
+    gradients = {}
     for site, gradient in zip(sites, given, strict=True):
         g = torch.zeros_like(leaf[site]) if gradient is None else gradient
         if not bool(torch.isfinite(g).all()):
@@ -84,8 +84,8 @@ def token_gradients(
             )
         # windows of one image are rows of one item, so their tokens are concatenated
         tokens = g.double().reshape(n, -1, *g.shape[1:]).transpose(1, 2).flatten(2)
-        found[site] = tokens.cpu(), real_at[site].reshape(n, -1).cpu()
-    return found
+        gradients[site] = tokens.cpu(), real_at[site].reshape(n, -1).cpu()
+    return gradients
 
 
 _learning = Flag[Tensor](lambda p: p.requires_grad, lambda p, on: p.requires_grad_(on))
@@ -112,13 +112,13 @@ def _by_player(game: Game, found: Mapping[Site, Tensor]) -> Tensor:
 
 def path_gradients(game: Game, steps: int) -> np.ndarray:
     """Average the derivatives along the path of all gates from 0 to 1, `[player, prompt]`."""
-    found = np.zeros((len(game), len(game.task)))
+    averages = np.zeros((len(game), len(game.task)))
     for batch in game.batches:
         for k in range(steps):
             gradients = token_gradients(game, batch, (k + 0.5) / steps)
             by_player = _by_player(game, {s: g.sum(-1) for s, (g, _) in gradients.items()})
-            found[:, list(batch.which)] += by_player.T.numpy() / steps
-    return found
+            averages[:, list(batch.which)] += by_player.T.numpy() / steps
+    return averages
 
 
 def coalition_gradients(
@@ -126,12 +126,12 @@ def coalition_gradients(
 ) -> Float[np.ndarray, "player prompt"]:
     """Compute the derivative of each prompt's value by every player's gate at one coalition."""
     level = game.players.spread(gates[None].double())
-    found = np.zeros((len(game), len(game.task)))
+    derivatives = np.zeros((len(game), len(game.task)))
     for batch in game.batches:
         gradients = token_gradients(game, batch, level)
         by_player = _by_player(game, {s: g.sum(-1) for s, (g, _) in gradients.items()})
-        found[:, list(batch.which)] = by_player.T.numpy()
-    return found
+        derivatives[:, list(batch.which)] = by_player.T.numpy()
+    return derivatives
 
 
 def score_forms(game: Game, normalise_layers: bool) -> dict[str, np.ndarray]:

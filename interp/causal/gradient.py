@@ -98,8 +98,8 @@ def _gradient_scores(
     if model.ranks is not None:
         model.ranks.require_whole(model.name)
     game, beside = _games(model, task, kind, null, options)
-    own = score_forms(game, normalise_layers)
-    if not any(x.any() for x in own.values()) and set(game.players.member) >= set(model.sites):
+    by_form = score_forms(game, normalise_layers)
+    if not any(x.any() for x in by_form.values()) and set(game.players.member) >= set(model.sites):
         raise OptionError(
             f"task {task.name} is constant: its gradient is 0 at every head on every prompt; "
             f"check which logits it reads"
@@ -109,7 +109,7 @@ def _gradient_scores(
     return {
         form: make_importance(
             game,
-            own[form],
+            by_form[form],
             method=names[form],
             options=values,
             of="removal" if form == "signed" else "presence",
@@ -197,7 +197,7 @@ def patching_gradient(
         raise OptionError(
             f"task {task.name} has no corrupted prompts; give them with task.with_corrupted(...)"
         )
-    found = _gradient_scores(
+    scores = _gradient_scores(
         model,
         task,
         "resample",
@@ -208,7 +208,7 @@ def patching_gradient(
         names={"signed": "patching_gradient"},
         made_by="interp.causal.patching_gradient",
     )
-    return found["signed"]
+    return scores["signed"]
 
 
 @takes_model
@@ -252,14 +252,14 @@ def aumann_shapley(
     span = (whole[0] - whole[1]).numpy()
     taken = 8 if steps is None else steps
     while True:
-        own = path_gradients(game, taken)
-        residual = float((own.sum(0) - span).mean())
+        contributions = path_gradients(game, taken)
+        residual = float((contributions.sum(0) - span).mean())
         if steps is not None or taken >= MOST_STEPS or abs(residual) <= 0.02 * abs(span.mean()):
             break
         taken *= 2
     return make_importance(
         game,
-        own,
+        contributions,
         method="aumann_shapley",
         options={"steps": taken},
         of="presence",

@@ -60,14 +60,14 @@ def importances(
         shared = gradient_scores(
             model, task, kind=kind, forms=forms, null=null, seed=seed, **memory
         )
-    found = {}
+    by_method = {}
     for text, name, options in asked:
         if name in plain and not options:
-            found[text] = shared[GRADIENT[name]]
+            by_method[text] = shared[GRADIENT[name]]
         else:
             given = {"kind": kind, "null": null, "seed": seed, "progress": progress} | game
-            found[text] = _call(model, task, name, given, options)
-    return found
+            by_method[text] = _call(model, task, name, given, options)
+    return by_method
 
 
 def parse(text: str) -> tuple[str, str, dict[str, Any]]:
@@ -93,8 +93,8 @@ def _function(name: str) -> Callable[..., Any]:
 
 def _options(name: str) -> dict[str, Option]:
     """Return the options allowed after the name; all others apply to the whole run."""
-    found = options_of(_function(name))
-    return {n: o for n, o in found.items() if n not in ("progress", "announce", "null", "kind")}
+    options = options_of(_function(name))
+    return {n: o for n, o in options.items() if n not in ("progress", "announce", "null", "kind")}
 
 
 def _call(

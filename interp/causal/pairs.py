@@ -177,9 +177,9 @@ def interactions(
     if method == "exact":
         most = 2 ** min(len(game), EXACT)
         check_budget(len(game), target_sem, max_evaluations, least=most, why="the exact mode")
-        found, sem, count = exact_interactions(game, players, index=index, progress=progress)
+        per_prompt, sem, count = exact_interactions(game, players, index=index, progress=progress)
     else:
-        found, sem, count = sampled_interactions(
+        per_prompt, sem, count = sampled_interactions(
             game,
             players,
             index=index,
@@ -199,7 +199,7 @@ def interactions(
         method,
         game.players.labels,
         _pairs(players),
-        task.sign * found + 0.0,
+        task.sign * per_prompt + 0.0,
         (sem, df),
         f"{task.unit} {TOGETHER_HELPS}",
         about,
@@ -221,11 +221,11 @@ def exact_interactions(
     size = table.sum(1).astype(int)
     weights = shapley_weights(n - 1) if index == "shapley" else np.full(n - 1, 2.0 ** (2 - n))
     sign = 2 * table - 1
-    found = []
+    per_pair = []
     for i, j in _pairs(players):
         others = size - table[:, i].astype(int) - table[:, j].astype(int)
-        found.append((weights[others] * sign[:, i] * sign[:, j]) @ v)
-    return np.stack(found), np.zeros(len(found)), len(table)
+        per_pair.append((weights[others] * sign[:, i] * sign[:, j]) @ v)
+    return np.stack(per_pair), np.zeros(len(per_pair)), len(table)
 
 
 def sampled_interactions(
@@ -288,11 +288,11 @@ def _on(
     k = inner.shape[1]
     chance = np.where(inner == 1, p, 1 - p)
     sign = 2 * inner - 1
-    found = []
+    per_pair = []
     for i, j in _pairs(range(k)):
         rest = np.delete(chance, [i, j], 1).prod(1)
-        found.append((rest * sign[:, i] * sign[:, j]) @ v)
-    return np.stack(found)
+        per_pair.append((rest * sign[:, i] * sign[:, j]) @ v)
+    return np.stack(per_pair)
 
 
 def _pairs(players: Sequence[int]) -> Int[np.ndarray, "pair 2"]:

@@ -23,13 +23,13 @@ def random_sets(model: Model, chosen: Sequence[Head], n: int, seed: int) -> list
         at = (str(head.stack), head.layer)
         wanted[at] = wanted.get(at, 0) + 1
     possible = math.prod(math.comb(sizes[at], k) for at, k in wanted.items()) - 1
-    found: dict[frozenset[Head], tuple[Head, ...]] = {}
-    while len(found) < min(n, possible):
+    sets: dict[frozenset[Head], tuple[Head, ...]] = {}
+    while len(sets) < min(n, possible):
         drawn = tuple(
             Head(layer, int(h), stack)
             for (stack, layer), k in wanted.items()
             for h in rng.choice(sizes[stack, layer], k, replace=False)
         )
         if set(drawn) != set(chosen):
-            found[frozenset(drawn)] = drawn
-    return list(found.values())
+            sets[frozenset(drawn)] = drawn
+    return list(sets.values())

@@ -84,8 +84,8 @@ def head_responsibilities(
         raise OptionError(
             f"{harm.shape[0]} heads and {harm.shape[1]} prompts; a mixture needs two of each"
         )
-    found = softmax(-harm, axis=0)
-    own, null, p = information_test(harm, n_random, seed)
+    shares = softmax(-harm, axis=0)
+    observed, null, p = information_test(harm, n_random, seed)
     about = {
         **damage.provenance,
         "made_by": "interp.causal.head_responsibilities",
@@ -93,15 +93,15 @@ def head_responsibilities(
         "draws": n_random,
         "n_heads": len(harm),
     }
-    columns = {"head": damage.players.labels, **mean_columns(found, damage.clusters)}
-    information = {"information": own, "information_null": null, "information_p": p}
+    columns = {"head": damage.players.labels, **mean_columns(shares, damage.clusters)}
+    information = {"information": observed, "information_null": null, "information_p": p}
     return ResultRows(
         "HeadResponsibilities",
         columns | {"null": 1 / len(harm)},
         ("head",),
         about,
         {"metric": "head_responsibility", "unit": "probability", "n": harm.shape[1]} | information,
-        found,
+        shares,
         clusters=damage.clusters,
     )
 
@@ -111,12 +111,12 @@ def information_test(
 ) -> tuple[float, float, float]:
     """Return the information of responsibilities, its mean over shufflings, and a p value."""
     rng = np.random.default_rng(seed)
-    own = information_of(softmax(-harm, axis=0))
+    information = information_of(softmax(-harm, axis=0))
     shuffled = np.array(
         [information_of(softmax(-rng.permuted(harm, axis=1), axis=0)) for _ in range(draws)]
     )
-    p = (1 + int((shuffled >= own - 1e-12).sum())) / (1 + draws)
-    return own, float(shuffled.mean()), p
+    p = (1 + int((shuffled >= information - 1e-12).sum())) / (1 + draws)
+    return information, float(shuffled.mean()), p
 
 
 def information_of(shares: Float[np.ndarray, "head prompt"]) -> float:

@@ -66,11 +66,11 @@ class RetrievalProblem:
     def on_chain(self) -> Bool[np.ndarray, "prompt query key"]:
         """Return which earlier positions are on the chain of each position, itself excluded."""
         n, size = self.ids.shape
-        found = np.zeros((n, size, size), dtype=bool)
+        linked = np.zeros((n, size, size), dtype=bool)
         for links in range(1, self.depth + 1):
-            np.put_along_axis(found, self.ancestors(links)[:, :, None], True, 2)
-        found[:, np.arange(size), np.arange(size)] = False
-        return found
+            np.put_along_axis(linked, self.ancestors(links)[:, :, None], True, 2)
+        linked[:, np.arange(size), np.arange(size)] = False
+        return linked
 
 
 def retrieval_problem(
@@ -135,7 +135,7 @@ def retrieval_problem_task(
 
     Reference: Musat 2025, arXiv 2411.12118.
     """
-    made = retrieval_problem(n, n_chains=n_chains, depth=depth, seed=seed)
+    problem = retrieval_problem(n, n_chains=n_chains, depth=depth, seed=seed)
     wanted = [depth] if depths is None else list(depths)
     if not wanted or not set(wanted) <= set(range(depth + 1)):
         raise OptionError(f"depths={wanted}: give one or more of 0 to depth={depth}")
@@ -150,10 +150,10 @@ def retrieval_problem_task(
             f"with at least {size} tokens, one per position; {model.name} is {model.kind} and has "
             f"{tokens}; give fewer chains or a smaller depth"
         )
-    at = np.flatnonzero(np.isin(made.depths, wanted))
+    at = np.flatnonzero(np.isin(problem.depths, wanted))
     design = f"retrieval problem: {n_chains} chains of depth {depth}, seed {seed}"
-    prompts = Prompts(tuple(tuple(map(int, row)) for row in made.ids), design)
+    prompts = Prompts(tuple(tuple(map(int, row)) for row in problem.ids), design)
     of, chance = (loss, math.log(n_chains)) if measure == "loss" else (accuracy, 1 / n_chains)
     name = f"retrieval_problem_{measure}"
-    task = of(model, prompts, [at.tolist()] * n, labels=made.roots[:, at].tolist(), name=name)
+    task = of(model, prompts, [at.tolist()] * n, labels=problem.roots[:, at].tolist(), name=name)
     return replace(task, chance=chance)

@@ -145,10 +145,10 @@ def made_by(model: Model, path: Path) -> Any:
 
 
 def _own(model: Model, path: Path) -> Task:
-    made = made_by(model, path)
-    made = getattr(made, "task", made)  # the clean side of a contrast task
-    if not isinstance(made, Task):
+    task = made_by(model, path)
+    task = getattr(task, "task", task)  # the clean side of a contrast task
+    if not isinstance(task, Task):
         raise OptionError(
-            f"{path}: task(model) returned a {type(made).__name__}; it must return a Task"
+            f"{path}: task(model) returned a {type(task).__name__}; it must return a Task"
         )
-    return made
+    return task

@@ -91,15 +91,19 @@ def tucker_loss(
             for site, (u, _) in factors.items()
         }
         null.append(float((worse * (_value(_cut(model, bases), task) - clean)).mean()))
-    made = model_provenance(model) | Game(model, task, check=False).about()
-    made |= {"made_by": "interp.causal.tucker_loss", "seed": seed, "clean": float(clean.mean())}
+    provenance = model_provenance(model) | Game(model, task, check=False).about()
+    provenance |= {
+        "made_by": "interp.causal.tucker_loss",
+        "seed": seed,
+        "clean": float(clean.mean()),
+    }
     values = np.stack(lost)
     columns = {"share": shares, "rank": ranks, "kept": kept, **mean_columns(values, task.clusters)}
     return ResultRows(
         "TuckerLoss",
         columns | {"null": null},
         ("share",),
-        made,
+        provenance,
         {"metric": "tucker_loss", "unit": task.unit, "n": values.shape[1]},
         values,
         clusters=task.clusters,

@@ -55,9 +55,9 @@ def scores_of(
         raise UnreadableAttention(
             f"{site.name} ({site.module}): its scores are not a multiple of q·k plus a constant"
         )
-    own = attention_tensors(call, site)
+    actual = attention_tensors(call, site)
     product = precise(parts.q) @ precise(parts.k).transpose(-1, -2)
-    before = precise(own.q) @ precise(own.k).transpose(-1, -2)
+    before = precise(actual.q) @ precise(actual.k).transpose(-1, -2)
     return call.scores().detach() + scale * (product - before.detach())
 
 

@@ -40,13 +40,13 @@ def overlaps(
     n, prompts = scores.shape
     other = np.full_like(scores, np.nan) if conditional is None else conditional
     whole = larger_effect(scores.mean(1), other.mean(1))
-    found, which = np.zeros((draws, n)), numbered(prompts, clusters)
+    shares, which = np.zeros((draws, n)), numbered(prompts, clusters)
     drawn = redraw(int(which.max()) + 1, draws, np.random.default_rng([seed, 7]))
     for i, each in enumerate(counts_of(drawn)):
         times = each[which]
         mine = larger_effect(scores @ times / times.sum(), other @ times / times.sum())
-        found[i] = jaccard_by_k(whole, mine)
-    return found
+        shares[i] = jaccard_by_k(whole, mine)
+    return shares
 
 
 def ranking_stability(
@@ -61,9 +61,9 @@ def ranking_stability(
 
     The top k nodes of each bootstrap draw are compared with the top k of all prompts.
     """
-    found = overlaps(scores, conditional=conditional, draws=draws, seed=seed)[:, k - 1]
-    low, high = percentile_interval(found)
-    return float(found.mean()), float(low), float(high)
+    jaccard = overlaps(scores, conditional=conditional, draws=draws, seed=seed)[:, k - 1]
+    low, high = percentile_interval(jaccard)
+    return float(jaccard.mean()), float(low), float(high)
 
 
 def stability_rows(
@@ -83,14 +83,14 @@ def stability_rows(
         return []
     if clusters is not None:
         prompts, drawn = len(set(clusters)), f"clusters of {drawn}"
-    found = overlaps(scores, conditional=conditional, draws=draws, seed=seed, clusters=clusters)
+    jaccard = overlaps(scores, conditional=conditional, draws=draws, seed=seed, clusters=clusters)
     counts = sorted({k for k in (*range(1, 21), *_FEW, *also) if 1 <= k < n})
-    low, high = percentile_interval(found, axis=0)
+    low, high = percentile_interval(jaccard, axis=0)
     return [
         {
             "what": what,
             "k": k,
-            "jaccard": float(found[:, k - 1].mean()),
+            "jaccard": float(jaccard[:, k - 1].mean()),
             "low": float(low[k - 1]),
             "high": float(high[k - 1]),
             "drawn": drawn,

@@ -161,14 +161,14 @@ def causal_tracing(
             first = max(0, order - window // 2)
             some = layers[first : order - (-window // 2)]
             after = [x for x in graph.layers if x.order >= layer.order] if sever else []
-            found = run.restored(what, some, sever, after, null)
+            restored = run.restored(what, some, sever, after, null)
             for at, name in enumerate(names):
                 if (here := places.get(name)) is not None:
                     row, index = order * len(names) + at, list(here)
-                    of_draws = found[0][:, index].mean(1)
+                    of_draws = restored[0][:, index].mean(1)
                     gains[row, column] = of_draws.mean()
                     errors[row, column] = standard_error(of_draws)
-                    others[row, column] = found[1][:, index].mean() if null else np.nan
+                    others[row, column] = restored[1][:, index].mean() if null else np.nan
             done += 1
             if progress is not None:
                 progress("causal tracing", done, len(layers) * len(tracer.facts))
@@ -183,8 +183,11 @@ def causal_tracing(
         "noise_size": tracer.size,
     }
     prompts = Prompts(tuple(fact.ids for fact in tracer.facts), "facts")
-    made = model_provenance(model) | {"made_by": "interp.circuits.causal_tracing", "seed": seed}
-    made |= {"options": options, "prompts_hash": prompts.hash, "facts": len(tracer.facts)}
+    provenance = model_provenance(model) | {
+        "made_by": "interp.circuits.causal_tracing",
+        "seed": seed,
+    }
+    provenance |= {"options": options, "prompts_hash": prompts.hash, "facts": len(tracer.facts)}
     facts_of_all = {
         "model": model.name,
         "site": what,
@@ -203,7 +206,7 @@ def causal_tracing(
         tracer.clean,
         tracer.corrupted,
         facts_of_all,
-        made,
+        provenance,
     )
 
 
@@ -234,8 +237,8 @@ class _Watch(Watch):
         changed = None
         if site == "stream" and layer.order == 0 and self.noise is not None:
             changed = x = x + self.noise.repeat(len(x) // len(self.noise), 1, 1).to(x)
-        if (found := self.replaced.get((site, layer.order))) is not None:
-            values, places = found
+        if (replacement := self.replaced.get((site, layer.order))) is not None:
+            values, places = replacement
             changed = x = x.clone()
             rows = torch.arange(len(x), device=x.device)
             x[rows, places] = values[rows % len(values), places].to(x)
@@ -269,8 +272,8 @@ class _Tracer:
     rows: int = 0
 
     def __post_init__(self) -> None:
-        found = reuse_of(self.graph.model)
-        self.reuse = replace(found, attention={}, blocks=found.blocks if found.fold else ())
+        reuse = reuse_of(self.graph.model)
+        self.reuse = replace(reuse, attention={}, blocks=reuse.blocks if reuse.fold else ())
         begin = getattr(self.graph.model.tokenizer, "bos_token_id", None)
         stated, known, seen = len(self.facts), [], []
         probabilities, inputs = [], []
@@ -389,7 +392,7 @@ class _Run:
         length, samples = len(self.fact.ids), self.tracer.samples
         each = max(1, MOST_TOKENS // (length * samples))
         same = self.tracer.unchanged(self.fact)
-        found: list[list[Tensor]] = [[torch.zeros(same, samples)] for _ in range(2)]
+        parts: list[list[Tensor]] = [[torch.zeros(same, samples)] for _ in range(2)]
         for kind in range(1 + null):
             for first in range(same, length, each):
                 some = torch.arange(first, min(first + each, length))
@@ -404,6 +407,6 @@ class _Run:
                         watch.replaced[sever, layer.order] = (held, places.to(held.device))
                 p = self.tracer.again(self.run, self.fact, watch, layers[0], len(some))
                 p = p[:, self.fact.answer or 0]
-                found[kind].append(p.reshape(len(some), samples) - self.p)
-        gains, other = ([x.double().numpy() for x in kind] for kind in found)
+                parts[kind].append(p.reshape(len(some), samples) - self.p)
+        gains, other = ([x.double().numpy() for x in kind] for kind in parts)
         return np.concatenate(gains).T, np.concatenate(other).T if null else np.empty((0, 0))

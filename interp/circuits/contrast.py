@@ -271,13 +271,13 @@ class ContrastTask:
 
     def values(self, model: Model) -> tuple[Float[Array, " prompt"], Float[Array, " prompt"]]:
         """Measure every prompt on its clean and on its corrupted side."""
-        found = np.zeros((2, len(self)))
+        per_side = np.zeros((2, len(self)))
         with torch.no_grad():
             for batch in self.batches():
                 for side, prompts in enumerate((batch.clean, batch.corrupted)):
                     value = batch.value(model.run(prompts)).double().cpu().numpy()
-                    found[side, list(batch.which)] = value
-        return found[0], found[1]
+                    per_side[side, list(batch.which)] = value
+        return per_side[0], per_side[1]
 
     def gap(self, model: Model) -> tuple[float, float]:
         """Return the mean of clean minus corrupted in the task's unit, and its standard error.
@@ -293,16 +293,16 @@ class ContrastTask:
         """
         clean, corrupted = self.values(model)
         every = np.concatenate([clean, corrupted])
-        found = self.measured_gap(clean, corrupted)
-        if found.shown:
-            return found.mean, found.sem
+        difference = self.measured_gap(clean, corrupted)
+        if difference.shown:
+            return difference.mean, difference.sem
         if np.ptp(every) <= NOTHING:
             raise OptionError(
                 f"{self.name} on {model.name}: the metric is {every[0]:.4g} {self.task.unit} on"
                 f" every prompt of all {len(self)} pairs, clean and corrupted, so it cannot show"
                 " the behaviour; give another metric (a .py task can compute any from the logits)"
             )
-        raise OptionError(found.reason(model.name, self.name, self.task.unit))
+        raise OptionError(difference.reason(model.name, self.name, self.task.unit))
 
     def measured_gap(
         self, clean: Float[Array, " prompt"], corrupted: Float[Array, " prompt"]

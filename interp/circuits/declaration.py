@@ -104,20 +104,20 @@ class Discovery(Declaration):
     ) -> Found:
         """Score the nodes, or edges, of a model on a task."""
         level = level or self.levels[0]  # type: ignore[assignment]
-        found = self.apply(model, task, level, **self.check(str(level), options).options)
+        result = self.apply(model, task, level, **self.check(str(level), options).options)
         for what, names, scores in (
-            ("node", found.nodes, found.per_prompt),
-            ("edge", found.edges, found.edges_per_prompt),
+            ("node", result.nodes, result.per_prompt),
+            ("edge", result.edges, result.edges_per_prompt),
         ):
             if scores is None:
                 continue
             finite = np.isfinite(scores).all(1)
             if what == "node":
-                finite |= np.isin(names, found.unmeasured)
+                finite |= np.isin(names, result.unmeasured)
             if not finite.all():
                 at = int(np.flatnonzero(~finite)[0])
                 raise NonFiniteError(f"{self.name}: the score of {what} {names[at]} is not finite")
-        return found
+        return result
 
 
 def discovery(*, levels: tuple[Level, ...]) -> Callable[[Callable], Discovery]:

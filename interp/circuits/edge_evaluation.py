@@ -139,7 +139,7 @@ class EdgeEvaluation(SizeCurve):
 def _values(
     graph: ResidualGraph, task: ContrastTask, masks: Sequence[Float[Tensor, "reader writer"]]
 ) -> Float[Array, "mask prompt"]:
-    found = np.zeros((len(masks), len(task)))
+    per_prompt = np.zeros((len(masks), len(task)))
 
     def measured(batch: ContrastBatch) -> Float[Array, "mask prompt"]:
         edges = EdgeForward(graph, batch.clean, batch.corrupted, read_at=batch.read_at)
@@ -156,9 +156,9 @@ def _values(
     batches = list(task.batches())
     with counted("evaluating edges", len(masks) * len(batches)) as done:
         for i, batch in enumerate(batches):
-            found[:, list(batch.which)] = step("batch", partial(measured, batch))
+            per_prompt[:, list(batch.which)] = step("batch", partial(measured, batch))
             done(len(masks) * (i + 1))
-    return found
+    return per_prompt
 
 
 @takes_model
@@ -229,15 +229,15 @@ def evaluate_edges(
         store = Kept(resume, model_content(model) | of_task(model, task) | values)
     with following(store, progress):
         measured = _values(graph, task, different)
-    found = measured[[number[mask.numpy().tobytes()] for mask in masks]]
-    full, empty = found[0], found[1]
+    per_prompt = measured[[number[mask.numpy().tobytes()] for mask in masks]]
+    full, empty = per_prompt[0], per_prompt[1]
     if abs(float(full.mean() - empty.mean())) < 1e-6:
         raise OptionError(
             f"{task.name} has the same value with all edges and with none on {model.name}, so"
             " circuits of edges cannot be compared; use another task"
         )
-    means = found[2:].mean(1).reshape(len(orders), len(sizes))
-    made = (
+    means = per_prompt[2:].mean(1).reshape(len(orders), len(sizes))
+    provenance = (
         dict(circuit.made)
         | task.about()
         | {"ablation": "corrupted", "n_random": n_random, "seed": seed}
@@ -247,14 +247,14 @@ def evaluate_edges(
         circuit,
         len(every),
         sizes,
-        found[2 : 2 + len(sizes)],
+        per_prompt[2 : 2 + len(sizes)],
         full,
         empty,
         means[1:],
         known,
         seed,
         between,
-        made,
+        provenance,
         task.clusters,
         task.task.unit,
     )

@@ -82,10 +82,12 @@ class EdgeRun(Watch):
             exists = self.graph.full().bool()
             self.gone = ((mask == 0).cpu() | ~exists).all(1)
             index = self.graph.index
-            own = [index.get(reader.node, -1) for reader in self.graph.readers]
+            writers_read = [index.get(reader.node, -1) for reader in self.graph.readers]
             never = torch.zeros(len(mask), 1, dtype=torch.bool)  # the logits are no writer
             # what a replaced node reads, and who reads it, needs no input of its own
-            idle = torch.cat([self.gone, never], 1)[:, own][:, :, None] | self.gone[:, None]
+            idle = (
+                torch.cat([self.gone, never], 1)[:, writers_read][:, :, None] | self.gone[:, None]
+            )
             self.mask = mask.masked_fill(idle.to(mask.device), 1.0)
         self.groups = self._groups()
         layers = len(self.graph.layers)
@@ -105,24 +107,24 @@ class EdgeRun(Watch):
     def _layers_of_gone(self) -> set[int]:
         """Return the numbers of the layers in which a writer is replaced."""
         gone = self.gone.any(0)
-        found = {0} if bool(gone[0]) else set()
+        orders = {0} if bool(gone[0]) else set()
         for layer in self.graph.layers:
             heads = self.graph.heads_of(layer)
             if bool(gone[heads.start : heads.stop + layer.has_mlp].any()):
-                found.add(layer.order)
-        return found
+                orders.add(layer.order)
+        return orders
 
     def _groups(self) -> dict[int, list[ReaderGroup]]:
-        found: dict[int, dict[bytes, ReaderGroup]] = defaultdict(dict)
+        by_order: dict[int, dict[bytes, ReaderGroup]] = defaultdict(dict)
         exists = self.graph.full().bool().to(self.mask.device)
         changed = ((self.mask != 1) & exists).flatten(2).any(2).any(0)
         for i in changed.nonzero().flatten().tolist():
             reader = self.graph.readers[i]
             mask = self.mask[:, i, : reader.n_before]
             key = reader.kind.encode() + mask.cpu().contiguous().numpy().tobytes()
-            group = found[reader.order].setdefault(key, ReaderGroup(mask, []))
+            group = by_order[reader.order].setdefault(key, ReaderGroup(mask, []))
             group.readers.append(reader)
-        return {order: list(groups.values()) for order, groups in found.items()}
+        return {order: list(groups.values()) for order, groups in by_order.items()}
 
     def _replaced(self, writer: int, x: Tensor) -> Tensor:
         """Return the output of one writer, with the other run's where that writer is replaced."""
@@ -160,8 +162,8 @@ class EdgeRun(Watch):
             )  # masks of a whole circuit: groups differ in many writers
             for first in range(0, len(groups), at_once):
                 some = groups[first : first + at_once]
-                found = weights[first : first + at_once, 0][:, wanted] @ flat
-                for group, x in zip(some, found, strict=True):
+                changes = weights[first : first + at_once, 0][:, wanted] @ flat
+                for group, x in zip(some, changes, strict=True):
                     yield group, start[0] + x.reshape(start.shape[1:])
             return
         for group, weight in zip(groups, weights, strict=True):
@@ -211,7 +213,7 @@ class EdgeRun(Watch):
             if layer.order < self.start:
                 out = self._skipped(layer, own, args, kwargs)
             else:
-                found: dict[Reader, AttentionTensors] = {}
+                by_reader: dict[Reader, AttentionTensors] = {}
                 for mode, chosen in (("heads", heads), ("mlp", beside)):
                     for group, read in self._inputs(chosen, x):
                         result = self._until(mode, own, replace_first((args, kwargs), x, read))
@@ -219,8 +221,8 @@ class EdgeRun(Watch):
                             self.mlps[layer.order] = result
                         else:
                             for reader in group.readers:
-                                found[reader] = result
-                self.parts[layer.order] = found
+                                by_reader[reader] = result
+                self.parts[layer.order] = by_reader
                 out = own(*args, **kwargs)
             if last and ends:
                 left = first_tensor(out)
@@ -265,8 +267,8 @@ class EdgeRun(Watch):
         try:
             own(*given[0], **given[1])
         except _Stop:
-            found, self.found = self.found, None
-            return found
+            parts, self.found = self.found, None
+            return parts
         finally:
             self.mode, self.freezing = "live", False
         raise UnreadableAttention(
@@ -290,11 +292,11 @@ class EdgeRun(Watch):
             self.found = attention_tensors(call, site)
             raise _Stop
         order = self.graph.order_of(site)
-        found = self.parts.get(order)
-        if found:
-            own = attention_tensors(call, site)
-            changed = {p: getattr(own, p).clone() for p in ("q", "k", "v")}
-            for reader, parts in found.items():
+        by_reader = self.parts.get(order)
+        if by_reader:
+            actual = attention_tensors(call, site)
+            changed = {p: getattr(actual, p).clone() for p in ("q", "k", "v")}
+            for reader, parts in by_reader.items():
                 changed[reader.part][:, reader.head] = getattr(parts, reader.part)[:, reader.head]
             set_parts(self.graph.model, site, call, AttentionTensors(**changed))
 

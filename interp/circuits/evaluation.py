@@ -123,10 +123,10 @@ def evaluate_circuit(
             f"{task.name} is {full.mean():.4g} {task.task.unit} with all heads and with none"
             f" ({ablation}), so circuits of heads cannot be compared; use another task or ablation"
         )
-    own = None
+    on_found = None
     if found_on is not None:
         curve = rows[: 2 + len(sizes)]
-        own = _curve(model, found_on, curve, sizes, kind=kind, seed=seed, **options)
+        on_found = _curve(model, found_on, curve, sizes, kind=kind, seed=seed, **options)
     inside, end = values[-1], at + n_random * len(sizes)
     first = 3 + len(sizes)
     one_out = {
@@ -153,7 +153,7 @@ def evaluate_circuit(
         | {"ablation": ablation, "n_random": n_random}
         | {"evaluated_on": task.about(), "forwards": len(different)},
         len(set(hashes(task)) & set(map(str, circuit.made.get("pairs") or ()))),
-        own,
+        on_found,
         task.clusters,
         task.dependence,
         task.task.unit,
@@ -180,8 +180,8 @@ def _shaped(heads: Sequence[str], every: Sequence[str], rng: np.random.Generator
     by_layer: dict[str, list[str]] = {}
     for head in every:
         by_layer.setdefault(head.partition("H")[0], []).append(head)
-    found: list[str] = []
+    drawn: list[str] = []
     for layer, pool in by_layer.items():
         size = sum(head.partition("H")[0] == layer for head in heads)
-        found += [pool[i] for i in rng.permutation(len(pool))[:size]]
-    return found
+        drawn += [pool[i] for i in rng.permutation(len(pool))[:size]]
+    return drawn

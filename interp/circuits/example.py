@@ -36,7 +36,7 @@ def _attends(model: Model, ids: tuple[int, ...], queries: list[int]) -> dict[str
         cache = model.capture([list(ids)], ("pattern",), to="cpu")
     except InterpError:  # an attention without readable patterns: the pair is still an example
         return {}
-    found: dict[str, Any] = {}
+    strongest: dict[str, Any] = {}
     for (stack, layer), pattern in cache.by_site("pattern").items():
         weights = pattern[0].float()
         if stack != "decoder" or weights.shape[1:] != (len(ids), len(ids)):
@@ -51,5 +51,5 @@ def _attends(model: Model, ids: tuple[int, ...], queries: list[int]) -> dict[str
                 key = queries[key]
             else:
                 at, key = len(queries) - 1, largest(row[-1])
-            found[str(Head(layer, head))] = [queries[at], key, float(row[at, key])]
-    return found
+            strongest[str(Head(layer, head))] = [queries[at], key, float(row[at, key])]
+    return strongest

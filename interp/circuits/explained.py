@@ -58,14 +58,14 @@ def _rows(
     """Return the attention of each head from its query, over the keys up to it."""
     if not heads:
         return {}
-    cache, found = model.capture([list(ids)], ("pattern",), to="cpu"), {}
+    cache, rows = model.capture([list(ids)], ("pattern",), to="cpu"), {}
     for (stack, layer), pattern in cache.by_site("pattern").items():
         for head, weights in enumerate(pattern[0].float()):
             name = f"L{layer}H{head}"
             if stack == "decoder" and name in heads:
                 query = heads[name][0]
-                found[name] = [round(x, 3) for x in weights[query, : query + 1].tolist()]
-    return found
+                rows[name] = [round(x, 3) for x in weights[query, : query + 1].tolist()]
+    return rows
 
 
 def _shares(
@@ -77,19 +77,19 @@ def _shares(
     together: dict[tuple[int, int], list[str]] = defaultdict(list)
     for name, place in heads.items():
         together[place].append(name)
-    found: dict[str, dict[str, list[tuple[str, float]]]] = {}
+    by_head: dict[str, dict[str, list[tuple[str, float]]]] = {}
     for place, names in together.items():
         shares = qk_shares(model, names, [list(ids)], at=[place], null="none")
         for name in names:
             of_head = shares.of(name)
-            found[name] = {
+            by_head[name] = {
                 side: [
                     (str(row["writer"]), round(float(row["relative"]), 3))
                     for row in _first(of_head.side(side))
                 ]
                 for side in ("query", "key")
             }
-    return found
+    return by_head
 
 
 def _first(frame: Any) -> list[dict[str, Any]]:
@@ -114,7 +114,7 @@ def _written(
     clean, corrupted = paired_outputs(graph, [list(ids)], [list(other)])
     change = (clean.out - corrupted.out)[0].float().cpu()
     unembedding = embeddings(model).W_U.float().cpu()
-    found, places = {}, list(named) or [len(ids) - 1]
+    changes, places = {}, list(named) or [len(ids) - 1]
     for name in names:
         if name not in graph.index:
             continue
@@ -124,14 +124,14 @@ def _written(
             continue
         logits = mine[at] @ unembedding
         up, down = (x.topk(min(TOKENS, len(logits))).indices.tolist() for x in (logits, -logits))
-        found[name] = {
+        changes[name] = {
             "at": at,
             **{
                 side: list(zip(separate_words(model, some), _rounded(logits[some]), strict=True))
                 for side, some in (("up", up), ("down", down))
             },
         }
-    return found
+    return changes
 
 
 def _rounded(values: Any) -> list[float]:

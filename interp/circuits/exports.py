@@ -34,17 +34,17 @@ class CircuitFiles:
         """Make a circuit from the output of `to_dict`, of this version or the one before."""
         from interp.circuits.result_dict import OF_EDGES, OF_NODES, fields_of
 
-        made: Any = cls
+        make: Any = cls
         try:
-            found = made(**fields_of(values))
-            if {len(getattr(found, name)) for name in OF_NODES} != {len(found.nodes)}:
+            circuit = make(**fields_of(values))
+            if {len(getattr(circuit, name)) for name in OF_NODES} != {len(circuit.nodes)}:
                 raise ValueError("the numbers of nodes and scores differ")
-            if {len(getattr(found, name)) for name in OF_EDGES} != {len(found.edges)}:
+            if {len(getattr(circuit, name)) for name in OF_EDGES} != {len(circuit.edges)}:
                 raise ValueError("the numbers of edges and their scores differ")
             for size in ("n_layers", "n_heads", "n"):
-                if not isinstance(getattr(found, size), int):
-                    raise ValueError(f"{size} is {getattr(found, size)!r}, not a whole number")
-            return found
+                if not isinstance(getattr(circuit, size), int):
+                    raise ValueError(f"{size} is {getattr(circuit, size)!r}, not a whole number")
+            return circuit
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StoreError(f"this is not a circuit, or it is damaged: {error}") from error
 
@@ -82,8 +82,8 @@ class CircuitFiles:
         """Return the JSON document of the MIB benchmark; see `interp.circuits.mib`."""
         from interp.circuits.mib import to_mib
 
-        made: Any = self
-        return to_mib(made, model, path)
+        circuit: Any = self
+        return to_mib(circuit, model, path)
 
     def to_toml(self, path: str | os.PathLike | None = None) -> str:
         """Return the content of `to_json` as TOML, with nan for null.

@@ -67,7 +67,7 @@ class PlacedFact:
     def places(self) -> dict[str, tuple[int, ...]]:
         """Positions by their place relative to the subject; the last position is "last" only."""
         first, end, last = self.subject.start, self.subject.stop, len(self.ids) - 1
-        found = {
+        positions = {
             "before subject": range(first),
             "first subject": range(first, end - 1)[:1],
             "middle subject": range(first + 1, end - 1),
@@ -76,7 +76,7 @@ class PlacedFact:
             "further": range(end + 1, last),
             "last": range(last, last + 1),
         }
-        return {name: tuple(at) for name, at in found.items() if len(at)}
+        return {name: tuple(at) for name, at in positions.items() if len(at)}
 
 
 def read_facts(path: Path) -> list[Fact]:
@@ -101,12 +101,12 @@ def json_rows(path: Path, what: str, expected: str) -> list[tuple[str, Mapping[s
         raise PromptError(f"{path} is not JSON ({error}); {expected}") from error
     if not isinstance(rows, list):
         raise PromptError(f"{path} holds {type(rows).__name__}, not a list of {what}s; {expected}")
-    found = []
+    placed = []
     for number, row in enumerate(rows, 1):
         if not isinstance(row, Mapping):
             raise PromptError(f"{path}, {what} {number}: {type(row).__name__} found; {expected}")
-        found.append((f"{path}, {what} {number}", row))
-    return found
+        placed.append((f"{path}, {what} {number}", row))
+    return placed
 
 
 def _fact(where: str, row: Mapping[str, Any]) -> Fact:

@@ -89,8 +89,8 @@ class SizeCurve(Result, ABC):
     @property
     def random_cmd(self) -> Float[Array, " draw"]:
         """`cmd` of random orders of heads (edges): the baseline of the ranking."""
-        found = [faithful(row, self.full.mean(), self.empty.mean()) for row in self.random]
-        return np.array([self._area(np.abs(1 - f), 1.0) for f in found])
+        curves = [faithful(row, self.full.mean(), self.empty.mean()) for row in self.random]
+        return np.array([self._area(np.abs(1 - f), 1.0) for f in curves])
 
     def _area(self, height: Array, start: float) -> float:
         if self.partial:
@@ -115,9 +115,9 @@ class SizeCurve(Result, ABC):
 
     def _take(self, rows: Sequence[int]) -> Self:
         rows = list(rows)
-        made: Any = self
+        size_curve: Any = self
         part = replace(
-            made,
+            size_curve,
             sizes=tuple(self.sizes[row] for row in rows),
             per_prompt=self.per_prompt[rows],
             random=self.random[:, rows],

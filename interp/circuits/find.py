@@ -34,19 +34,19 @@ def score_nodes(
     **options: Any,
 ) -> Found:
     """Run a method and return its result unchanged; `find_circuit` makes a circuit of it."""
-    found, options = find_method(method, options)
-    level = level or found.levels[0]  # type: ignore[assignment]
-    found.check(str(level), options)
+    way, options = find_method(method, options)
+    level = level or way.levels[0]  # type: ignore[assignment]
+    way.check(str(level), options)
     store = None
     if resume is not None:
         from interp.circuits.identity import model_content, of_method, of_task
         from interp.circuits.stored_steps import Kept
 
-        stated = model_content(model) | of_task(model, task) | of_method(found, str(level), options)
+        stated = model_content(model) | of_task(model, task) | of_method(way, str(level), options)
         store = Kept(resume, stated)
     with following(store, progress):
         step("gap", lambda: task.gap(model))
-        return Found(**step("found", lambda: _plain(found(model, task, level, **options))))
+        return Found(**step("found", lambda: _plain(way(model, task, level, **options))))
 
 
 def _plain(found: Found) -> dict[str, Any]:
@@ -101,20 +101,20 @@ def find_circuit(
     task = contrast_of(model, task)
     way, options = find_method(method, options)
     level = level or way.levels[0]  # type: ignore[assignment]
-    found = score_nodes(model, task, way, level, resume=resume, progress=progress, **options)
-    return Circuit.of(model, task, way.name, str(level), options, found)
+    result = score_nodes(model, task, way, level, resume=resume, progress=progress, **options)
+    return Circuit.of(model, task, way.name, str(level), options, result)
 
 
 def asked_method(
     text: str, faithful: float, size: int | None, max_evaluations: int | None
 ) -> tuple[Discovery, dict[str, Any]]:
     """Return a method and its options, with those that are given beside its name."""
-    found, options = find_method(text)
-    has = found.options
+    way, options = find_method(text)
+    has = way.options
     if max_evaluations is not None and "max_evaluations" not in has:
         raise OptionError(
-            f"{found.name} takes no --max-evaluations; omit it, or use verified_edges or acdc"
+            f"{way.name} takes no --max-evaluations; omit it, or use verified_edges or acdc"
         )
     asked = {"faithful": faithful, "size": size, "max_evaluations": max_evaluations}
     more = {k: v for k, v in asked.items() if v is not None and k in has}
-    return found, more | options
+    return way, more | options

@@ -30,13 +30,13 @@ def stored_circuit(path: Path, model: Model, task: str) -> Circuit:
     from interp.circuits.result import Circuit
     from interp.circuits.tasks.named import is_file
 
-    found = Circuit.from_json(path) if path.suffix == ".json" else Circuit.from_toml(path)
-    found.require(model)
+    circuit = Circuit.from_json(path) if path.suffix == ".json" else Circuit.from_toml(path)
+    circuit.require(model)
     name = Path(task).stem if is_file(task) else task
-    if not found.model:  # a file of MIB, which names neither
-        found = replace(found, model=model.name, task=name)
-    if found.task != name:
+    if not circuit.model:  # a file of MIB, which names neither
+        circuit = replace(circuit, model=model.name, task=name)
+    if circuit.task != name:
         raise OptionError(
-            f"{path} is a circuit for {found.task}, not for {name}; give another circuit"
+            f"{path} is a circuit for {circuit.task}, not for {name}; give another circuit"
         )
-    return found
+    return circuit

@@ -196,7 +196,7 @@ def confirm(
     order = {name: at for at, name in enumerate(names)}
     last = ("transfer", "plain")
     checks.sort(key=lambda c: (order[c.metric], last.index(c.purpose) if c.purpose in last else -1))
-    made = model_provenance(model) | {
+    provenance = model_provenance(model) | {
         "by": by,
         "kind": kind,
         "n_random": n_random,
@@ -208,7 +208,7 @@ def confirm(
         "head_transfer_notes": plan.untested,
         "made_by": "interp.circuits.head_checks",
     }
-    return Confirmation(tuple(checks), made)
+    return Confirmation(tuple(checks), provenance)
 
 
 @dataclass
@@ -248,20 +248,20 @@ def _add_own(
     sizes: Mapping[str, Any],
 ) -> None:
     """Add the task of a score and its other form, or the reasons why there are none."""
-    own: Task | None = None
+    original: Task | None = None
     other: Task | None = None
     try:
-        own = own_task(model, name, seed=seed, scored=scored, **sizes)
+        original = own_task(model, name, seed=seed, scored=scored, **sizes)
     except Unanswered as error:
         plan.notes[name] = f"not checked on its own task: {error}, so no head can be necessary"
-    if own is None:
+    if original is None:
         plan.one_form[name] = plan.untested[name] = "the score has no task of its own"
     else:
         try:
             other = own_task(model, name, seed=seed, scored=scored, transfer=True, **sizes)
         except Unanswered as error:
             plan.one_form[name] = str(error)
-    plan.add(name, (own, "own"), (other, "transfer"))
+    plan.add(name, (original, "own"), (other, "transfer"))
 
 
 def _with_transfers(
@@ -273,11 +273,11 @@ def _with_transfers(
     """
     if check.purpose != "own":
         return check
-    found = head_transfers(model, top, *given, **options)
-    if isinstance(found, str):
-        plan.untested[top.name] = found
+    transfers = head_transfers(model, top, *given, **options)
+    if isinstance(transfers, str):
+        plan.untested[top.name] = transfers
         return check
-    return replace(check, transfers=found)
+    return replace(check, transfers=transfers)
 
 
 def _nothing_scored(table: Any, model: Model, name: str) -> str | None:
@@ -293,17 +293,17 @@ def _scored(table: Any, model: Model, name: str) -> dict[str, Any]:
     """Return the options and seed of a score, with the values chosen in place of "auto"."""
     if isinstance(table, Mapping):
         return {}
-    made = table.provenance.get((model.name, name), {})
-    seed = {"seed": made["seed"]} if "seed" in made else {}
-    return {**made.get("options", {}), **made.get("settled", {}), **seed}
+    stored = table.provenance.get((model.name, name), {})
+    seed = {"seed": stored["seed"]} if "seed" in stored else {}
+    return {**stored.get("options", {}), **stored.get("settled", {}), **seed}
 
 
 def _chosen_on(table: Any, model: Model, name: str) -> str | None:
     """Return the hash of the prompts on which the heads were scored; None if it is not known."""
     if isinstance(table, Mapping):
         return None
-    made = table.provenance.get((model.name, name), {})
-    return made.get("prompts_hash")
+    stored = table.provenance.get((model.name, name), {})
+    return stored.get("prompts_hash")
 
 
 def _table(model: Model, scores: Any, seed: int) -> Any:

@@ -94,7 +94,7 @@ class Evaluation(SizeCurve):
             raise OptionError(f"{what!r} has no interval; ask for cmd or cpr")
         self._area(self.faithfulness, 0.0)  # refuses a part of the curve
         rng = np.random.default_rng([self.seed, 5])
-        which, found = numbered(self.per_prompt.shape[1], self.clusters), []
+        which, areas = numbered(self.per_prompt.shape[1], self.clusters), []
         n = int(which.max()) + 1
         pairs = [np.flatnonzero(which == c) for c in range(n)]
         for drawn in redraw(n, DRAWS, rng):
@@ -103,8 +103,8 @@ class Evaluation(SizeCurve):
                 self.per_prompt[:, some].mean(1), self.full[some].mean(), self.empty[some].mean()
             )
             end = (np.abs(1 - f), 1.0) if what == "cmd" else (f, 0.0)
-            found.append(area(self.sizes, *end))
-        low, high = percentile_interval(np.array(found), tails_of(LEVEL))
+            areas.append(area(self.sizes, *end))
+        low, high = percentile_interval(np.array(areas), tails_of(LEVEL))
         return float(low), float(high)
 
     @property
@@ -221,11 +221,17 @@ class Evaluation(SizeCurve):
                 )
             )
         if self.found_on is not None:
-            own = self.found_on
+            optimistic = self.found_on
             what = "on the pairs it was found on, which is optimistic"
             rows[1:1] = [
                 _figure(
-                    "CMD, found on", own["cmd"], math.nan, math.nan, math.nan, int(own["n"]), what
+                    "CMD, found on",
+                    optimistic["cmd"],
+                    math.nan,
+                    math.nan,
+                    math.nan,
+                    int(optimistic["n"]),
+                    what,
                 )
             ]
         of_ranking = ("Jaccard", "AUROC")  # figures that need no forward passes

@@ -92,17 +92,17 @@ def head_transfers(
         return f"{len(top.players)} heads are more than {MOST_ALONE}, which are tested one by one"
     least = {"max_length": sizes["max_length"]} if "max_length" in sizes else {}
     try:
-        found = transfer_task(model, top.name, seed=seed + HELD_OUT, scored=scored, **least)
+        transfer = transfer_task(model, top.name, seed=seed + HELD_OUT, scored=scored, **least)
     except Unanswered as error:
         return str(error)
     resampled = {k: x for k, x in options.items() if k != "reference"}
     resampled |= {"kind": "resample", "seed": seed, "check": False}
     asked = (
-        (found.other_answer, {"kind": kind, "seed": seed, **options}),
-        (found.other_answer, resampled),
-        (found.other_computation, resampled),
+        (transfer.other_answer, {"kind": kind, "seed": seed, **options}),
+        (transfer.other_answer, resampled),
+        (transfer.other_computation, resampled),
     )
-    same = found.other_computation
+    same = transfer.other_computation
     assert same.corrupted is not None
     answered = game_or_reason(
         model,
@@ -115,13 +115,13 @@ def head_transfers(
         return answered
     damages = []
     single = [Chosen("alone", (player,)) for player in top.players]
-    for each, made in asked:
-        game = game_or_reason(model, each, "transfer", **made)
+    for each, game_options in asked:
+        game = game_or_reason(model, each, "transfer", **game_options)
         if isinstance(game, str):
             return game
         values = values_of_sets(game, single, progress, announce)
         damages.append((each.sign * (game.clean - values)).numpy())
-    task = found.other_answer
+    task = transfer.other_answer
     clean = float(game.clean.mean())
     return judge_transfers(
         [game.players.labels[p] for p in top.players],
@@ -129,7 +129,7 @@ def head_transfers(
         task.unit,
         *damages,
         least=NOTHING * abs((task.chance or 0.0) - clean),
-        clusters=found.clusters,
+        clusters=transfer.clusters,
         level=level,
         seed=seed,
     )

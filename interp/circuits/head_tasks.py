@@ -54,10 +54,10 @@ def own_task(
         return make(model, seed=seed, scored=scored, **sizes)
     make = MADE_HERE.get(name)
     if make is not None:
-        made = OTHER_FORM.get(name) if transfer else make
-        if made is None:
+        maker = OTHER_FORM.get(name) if transfer else make
+        if maker is None:
             raise Unanswered(f"the task {name} has one form")
-        return made(model, seed=seed + HELD_OUT, **sizes)
+        return maker(model, seed=seed + HELD_OUT, **sizes)
     n: dict[str, Any] = {"n": sizes["n"]} if "n" in sizes else {}
     first, held_out = split_templates(name)
     if transfer and not held_out:

@@ -117,9 +117,9 @@ class LinearScores:
         rest = torch.zeros_like(parts[0][:, :, 0])
         for site in self.sites:
             stream = self._stream(site)
-            found = torch.cat(parts, 2)
-            left = stream - found.sum(2) - rest
-            size = max(float(stream.abs().max()), float(found.abs().max()))
+            written = torch.cat(parts, 2)
+            left = stream - written.sum(2) - rest
+            size = max(float(stream.abs().max()), float(written.abs().max()))
             if float(left.abs().max()) > _TOLERANCE * size:
                 raise UnreadableAttention(
                     f"{self.model.name}: the stream that layer {site.layer} reads is not the sum "
@@ -127,7 +127,7 @@ class LinearScores:
                     "these: "
                     + why_inexact(self.model.dtype, "norms after attention, or another writer")
                 )
-            self.before[site], self.constant[site] = found.shape[2], rest.clone()
+            self.before[site], self.constant[site] = written.shape[2], rest.clone()
             z, added = (precise(self.cache[name, site.layer]) for name in ("z", "attn_out"))
             z = z.transpose(1, 2)
             self.outputs[site] = head_outputs(self.weights[site], z, added)
@@ -174,15 +174,15 @@ class LinearScores:
         stream, outer = self._stream(site), self.factor(site, reading)
         before = torch.einsum("bpm,hmd->bhpd", stream, weight) * outer[:, None, :, None]
         inner = torch.ones_like(before[..., 0])
-        own = torch.zeros(1, 1, 1, site.d_head).to(before)
+        own_bias = torch.zeros(1, 1, 1, site.d_head).to(before)
         if reading.own_norm is not None:
             norm = norm_at(self.model.module, reading.own_norm.module, reading.own_norm.shape)
-            own = self._own_bias(norm.bias, reading, site)[:, None]
+            own_bias = self._own_bias(norm.bias, reading, site)[:, None]
             moved = _turned(before + bias[:, None], matrix)
-            inner = _slope(target - _turned(own, matrix), moved)
-        added = _turned(inner[..., None] * bias[:, None] + own, matrix)
-        found = _turned(inner[..., None] * before, matrix) + added
-        if float((found - target).abs().max()) > _TOLERANCE * float(target.abs().max()):
+            inner = _slope(target - _turned(own_bias, matrix), moved)
+        added = _turned(inner[..., None] * bias[:, None] + own_bias, matrix)
+        computed = _turned(inner[..., None] * before, matrix) + added
+        if float((computed - target).abs().max()) > _TOLERANCE * float(target.abs().max()):
             raise UnreadableAttention(
                 f"{site.name} ({site.module}): {'queries' if part == 'q' else 'keys'} do not "
                 "follow from its weights, norms and positions: "
@@ -224,10 +224,10 @@ class LinearScores:
         side = self.side(site, part)
         x = self.written[row, pos, : self.before[site]]
         x = torch.cat([x, self.constant[site][row, pos][None]])
-        found = side.coordinates(head, row, pos, x)
-        ones = torch.zeros(len(found), 1).to(found)
+        coordinates = side.coordinates(head, row, pos, x)
+        ones = torch.zeros(len(coordinates), 1).to(coordinates)
         ones[-1] = 1.0
-        return torch.cat([found, ones], 1)
+        return torch.cat([coordinates, ones], 1)
 
     def cores(self, site: Site, head: int, row: int, query: int, key: int) -> tuple[Tensor, Tensor]:
         """Return the matrices for coordinates of query and key, each `[d_head + 1, d_head]`."""

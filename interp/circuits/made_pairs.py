@@ -283,7 +283,7 @@ def make_pairs(
             + "; add words or prompts, or filter less"
         )
     pairs = kept.pairs
-    made = model_provenance(model) | {
+    provenance = model_provenance(model) | {
         "made_by": "interp.circuits.make_pairs",
         "file_sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         "n_asked": n,
@@ -308,7 +308,7 @@ def make_pairs(
         kept.measured,
         kept.preferred,
         dict(kept.dropped),
-        made,
+        provenance,
     )
 
 

@@ -126,15 +126,15 @@ def _number(value: Any) -> float:
 
 
 def _theirs(name: str) -> str:
-    if found := _OURS.fullmatch(name):
-        layer, head, part = found.groups()
+    if match := _OURS.fullmatch(name):
+        layer, head, part = match.groups()
         return f"a{layer}.h{head}" + (f"<{part}>" if part else "")
     return {"embed": "input", "logits": "logits"}.get(name) or f"m{name.removeprefix('mlp')}"
 
 
 def _ours(name: str) -> str:
-    if found := _HEAD.fullmatch(name):
-        layer, head, part = found.groups()
+    if match := _HEAD.fullmatch(name):
+        layer, head, part = match.groups()
         return f"L{layer}H{head}" + (f".{part}" if part else "")
     if re.fullmatch(r"m\d+", name):
         return f"mlp{name[1:]}"

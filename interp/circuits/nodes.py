@@ -21,8 +21,8 @@ def larger_effect(
 
     Nodes are ordered and drawn by its size.
     """
-    own, other = np.nan_to_num(score, nan=0.0), np.nan_to_num(conditional, nan=0.0)
-    return np.where(np.abs(other) > np.abs(own), other, own)
+    alone, other = np.nan_to_num(score, nan=0.0), np.nan_to_num(conditional, nan=0.0)
+    return np.where(np.abs(other) > np.abs(alone), other, alone)
 
 
 def effect_text(score: float, conditional: float, on: str, unit: str = "") -> str:

@@ -91,14 +91,14 @@ def patch_first(
         figures = {"patched": [sorted(out) for out in sets]}
         store = Kept(resume, model_content(model) | of_task(model, task) | figures)
     with following(store, progress):
-        found, _ = forwards_of(
+        measured, _ = forwards_of(
             model,
             task,
             lambda edges, value: effects_of_masks(edges, value, torch.stack(masks)),
             len(masks),
             what="patching the first nodes",
         )
-    effect = dict(zip(sets, found, strict=True))
+    effect = dict(zip(sets, measured, strict=True))
     rows = []
     for name, other, i in zip(names, on, at, strict=True):
         alone = effect[frozenset({name})]
@@ -117,8 +117,8 @@ def patch_first(
             row |= {"conditional": float(now.mean()), "conditional_sem": _sem(now, task)}
         rows.append(row)
     values = [effect[frozenset({name})] for name in names]
-    made = model_provenance(model) | task.about() | {"method": circuit.method}
-    made |= {"ablation": "corrupted", "made_by": "interp.circuits.patch_first"}
+    provenance = model_provenance(model) | task.about() | {"method": circuit.method}
+    provenance |= {"ablation": "corrupted", "made_by": "interp.circuits.patch_first"}
     columns: dict[str, Any] = {key: [row[key] for row in rows] for key in COLUMNS}
     if task.clusters is not None:
         columns["clusters"] = len(set(task.clusters))
@@ -126,7 +126,7 @@ def patch_first(
         "Patched",
         columns | head_columns(names),
         ("node",),
-        made,
+        provenance,
         {"metric": "effect by patching", "unit": task.task.unit},
         np.array(values, dtype=float).reshape(len(names), len(task)),
         clusters=task.clusters,

@@ -128,9 +128,9 @@ class PatchedRuns:
         value: Callable[[int, ContrastBatch], Value] | None = None,
     ) -> Float[Array, "mask prompt"]:
         """Measure what each pair loses under each mask, one forward pass each."""
-        found = np.zeros((len(masks), len(self.task)))
+        losses = np.zeros((len(masks), len(self.task)))
         if not len(masks):
-            return found
+            return losses
         stacked = torch.stack(list(masks))
 
         def measured(i: int, batch: ContrastBatch) -> Array:
@@ -141,10 +141,10 @@ class PatchedRuns:
 
         with counted(stage, len(masks) * len(self.batches)) as done:
             for i, batch in enumerate(self.batches):
-                found[:, list(batch.which)] = step(stage, partial(measured, i, batch))
+                losses[:, list(batch.which)] = step(stage, partial(measured, i, batch))
                 done(len(masks) * (i + 1))
         self.count(stage, len(masks) + (0 if self._hold else 2))
-        return found
+        return losses
 
     def kept(
         self, masks: Sequence[Float[Tensor, "reader writer"]], stage: str
@@ -162,12 +162,12 @@ class PatchedRuns:
         gap, labels = self.clean - self.corrupted, self.task.clusters
         [kept] = self.kept([mask], stage)
         with np.errstate(invalid="ignore", divide="ignore"):
-            own, value = (kept[x].mean() / gap[x].mean() for x in (self.first, self.second))
+            first, value = (kept[x].mean() / gap[x].mean() for x in (self.first, self.second))
         labels = None if labels is None else [labels[i] for i in self.second]
         alone = len(self.second) < 2 or (labels is not None and len(set(labels)) < 2)
         part, whole = kept[None, self.second], gap[self.second]
         ends = (-np.inf, np.inf) if alone else ratio_intervals(part, whole, clusters=labels)[0]
-        return Share(float(value), float(ends[0]), float(ends[1]), float(own))
+        return Share(float(value), float(ends[0]), float(ends[1]), float(first))
 
     def gradients(
         self, scores: Callable[[RunPair], tuple[Tensor, ...]], stage: str, passes: int, units: int

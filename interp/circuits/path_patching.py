@@ -78,7 +78,7 @@ def routes_of(graph: ResidualGraph, text: str) -> list[Route]:
         starts = [(name,) for name in graph.writers[:last]]
     else:
         starts = [tuple(_spelled(name) for name in parts[0].split("+"))]
-    found = []
+    routes = []
     for start in starts:
         nodes = [list(start), *([r.node for r in readers] for readers in hops)]
         for writers, readers in zip(nodes, hops, strict=False):
@@ -89,17 +89,17 @@ def routes_of(graph: ResidualGraph, text: str) -> list[Route]:
                         " write a route in the order of the layers"
                     )
         names = ["+".join(start), *("+".join(_shown(readers)) for readers in hops)]
-        found.append(Route(">".join(names), start, tuple(hops)))
-    return found
+        routes.append(Route(">".join(names), start, tuple(hops)))
+    return routes
 
 
 def _shown(readers: Sequence[Reader]) -> list[str]:
     """Name readers, with the node alone where all of its inputs are among them."""
     names = [r.name for r in readers]
-    found = dict.fromkeys(
+    names_shown = dict.fromkeys(
         r.node if all(f"{r.node}.{p}" in names for p in "qkv") else r.name for r in readers
     )
-    return list(found)
+    return list(names_shown)
 
 
 def _spelled(name: str) -> str:
@@ -139,17 +139,17 @@ class _Paths:
         self, changed: Mapping[str, Tensor], readers: Sequence[Reader]
     ) -> dict[str, Tensor]:
         """Add what MLPs before the readers write, if they read the changed writers too."""
-        found = dict(changed)
+        written = dict(changed)
         if self.mlps == "freeze":
-            return found
-        first = min(self.graph.index[name] for name in found)
+            return written
+        first = min(self.graph.index[name] for name in written)
         last = max(r.n_before for r in readers)
         for name in self.graph.writers[first + 1 : last]:
-            if name.startswith("mlp") and name not in found:
+            if name.startswith("mlp") and name not in written:
                 reader = self.graph.readers[self.graph.reader_index[name]]
                 if reader.n_before > first:
-                    found[name] = self._run([reader], found)[1][name]
-        return found
+                    written[name] = self._run([reader], written)[1][name]
+        return written
 
     def _run(
         self, readers: Sequence[Reader], changed: Mapping[str, Tensor]
@@ -258,12 +258,12 @@ def path_patching(
         batches = list(task.batches())
         with counted("patching paths", len(every) * len(batches)) as done:
             for i, batch in enumerate(batches):
-                found, both, passes = step("paths", partial(measured, batch))
-                values[:, list(batch.which)], gap[list(batch.which)] = found, both
+                losses, both, passes = step("paths", partial(measured, batch))
+                values[:, list(batch.which)], gap[list(batch.which)] = losses, both
                 forwards += passes * len(batch.which) / len(task)
                 done(len(every) * (i + 1))
-    made = model_provenance(model) | task.about()
-    made |= {"made_by": "interp.circuits.path_patching", "options": {"mlps": mlps}}
+    provenance = model_provenance(model) | task.about()
+    provenance |= {"made_by": "interp.circuits.path_patching", "options": {"mlps": mlps}}
     columns = {"route": [route.name for route in every], **gap_columns(values, gap, task.clusters)}
     facts = {
         "model": model.name,
@@ -276,7 +276,14 @@ def path_patching(
         "forwards": forwards,
     }
     return ResultRows(
-        "PathEffects", columns, ("route",), made, facts, values, clusters=task.clusters, by="abs"
+        "PathEffects",
+        columns,
+        ("route",),
+        provenance,
+        facts,
+        values,
+        clusters=task.clusters,
+        by="abs",
     )
 
 

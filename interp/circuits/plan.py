@@ -80,21 +80,24 @@ class Plan:
             return whole.some(self._rows(whole)[1][: self.n])
         held, best, most = self.templates[1], None, -1
         for more in range(TRIES):
-            made = make_contrast(
+            pairs = make_contrast(
                 model, self.task, n=self.n, seed=self.seed + 1 + more, templates=held
             )
-            new = [i for i, h in enumerate(hashes(made)) if h not in self.seen]
+            new = [i for i, h in enumerate(hashes(pairs)) if h not in self.seen]
             if len(new) > most:
-                best, most = made if not new or len(new) == len(made) else made.some(new), len(new)
-            if most >= LEAST_NEW * len(made):
+                best, most = (
+                    pairs if not new or len(new) == len(pairs) else pairs.some(new),
+                    len(new),
+                )
+            if most >= LEAST_NEW * len(pairs):
                 break
         assert best is not None
         return best
 
     def found_on(self, model: Model, start: Plan) -> ContrastTask | None:
         """Return the pairs that the circuit was found on; None where `start` makes other pairs."""
-        made = start.pairs(model)
-        return made if set(hashes(made)) == self.seen else None
+        pairs = start.pairs(model)
+        return pairs if set(hashes(pairs)) == self.seen else None
 
     def summary(self, n: int, seen: int = 0) -> str:
         """Describe the pairs that the circuit is measured on."""

@@ -163,12 +163,12 @@ def patching_map(
         with counted("patching positions", len(cells) * len(batches)) as done:
             for i, batch in enumerate(batches):
                 work = partial(_measured, graph, task, batch, cells, what, by, denoise)
-                found, both = step("positions", work)
-                values[:, list(batch.which)], ends[:, list(batch.which)] = found, both
+                cell_values, both = step("positions", work)
+                values[:, list(batch.which)], ends[:, list(batch.which)] = cell_values, both
                 done(len(cells) * (i + 1))
     gap, base = ends[0] - ends[1], ends[1] if denoise else ends[0]
-    made = model_provenance(model) | task.about()
-    made |= {"made_by": "interp.circuits.patching_map", "options": {"what": what, "by": by}}
+    provenance = model_provenance(model) | task.about()
+    provenance |= {"made_by": "interp.circuits.patching_map", "options": {"what": what, "by": by}}
     effects = values - base if denoise else base - values
     direction = "restored" if denoise else "corrupted"
     columns = {
@@ -191,7 +191,7 @@ def patching_map(
         "PatchingMap",
         columns,
         ("layer", "place"),
-        made,
+        provenance,
         facts,
         effects,
         clusters=task.clusters,
@@ -240,7 +240,7 @@ def _measured(
             of_other = value(model.run(other))
         ends = [of_other, value(model.run(given))]
         most = max(1, MOST_TOKENS // (size * len(batch.clean.ids[0])))
-        found: list[Tensor] = []
+        values: list[Tensor] = []
         for layer in dict.fromkeys(layer for layer, _ in cells):
             places = [
                 _tokens_at(task, batch, name, by, model.device) for x, name in cells if x is layer
@@ -252,10 +252,10 @@ def _measured(
                     for k, v in given.items()
                 }
                 with watched(graph, _Swap(what, layer.order, some, kept)):
-                    found.append(value(model.run(inputs)).reshape(len(some), size))
+                    values.append(value(model.run(inputs)).reshape(len(some), size))
                 advance(len(some))
     clean_first = torch.stack(ends if denoise else ends[::-1])
-    return tuple(x.double().cpu().numpy() for x in (torch.cat(found), clean_first))  # type: ignore[return-value]
+    return tuple(x.double().cpu().numpy() for x in (torch.cat(values), clean_first))  # type: ignore[return-value]
 
 
 def _tokens_at(task: ContrastTask, batch: ContrastBatch, name: str, by: str, device: Any) -> Tensor:

@@ -198,9 +198,11 @@ class Published:
             )
         size = np.abs([circuit.largest[circuit.nodes.index(h)] for h in names])
         first = set(circuit.top(len(truth), heads_only=True).head_names)
-        made = dict(circuit.provenance) | {"published": self.name, "source": self.source}
-        made |= {"variant": variant or "", "made_by": "interp.circuits.Published.compared"}
-        return comparison_rows(self.name, size, mask, len(first & set(truth)), len(truth), made)
+        provenance = dict(circuit.provenance) | {"published": self.name, "source": self.source}
+        provenance |= {"variant": variant or "", "made_by": "interp.circuits.Published.compared"}
+        return comparison_rows(
+            self.name, size, mask, len(first & set(truth)), len(truth), provenance
+        )
 
 
 def published_names() -> list[str]:
@@ -235,7 +237,7 @@ def read_published(path: Path) -> Published:
         wrong = f"lacks {', '.join(missing)}" if missing else f"has the field {odd[0]!r}"
         raise StoreError(f"{path} {wrong}; fields: {', '.join(sorted(FIELDS))}")
     roles = {role: _heads(path, document, heads) for role, heads in document["roles"].items()}
-    heads = tuple(dict.fromkeys(h for found in roles.values() for h in found))
+    heads = tuple(dict.fromkeys(h for names in roles.values() for h in names))
     return Published(
         path.stem,
         document["model"],
@@ -261,38 +263,38 @@ def _found(path: Path) -> Published:
     """Read a circuit that `Circuit.to_toml` wrote; heads without a role get one role."""
     from interp.circuits.result import Circuit
 
-    found = Circuit.from_toml(path)
+    circuit = Circuit.from_toml(path)
     named = {
-        r: tuple(n for n in names if n in found.head_names) for r, names in found.roles.items()
+        r: tuple(n for n in names if n in circuit.head_names) for r, names in circuit.roles.items()
     }
-    rest = tuple(h for h in found.head_names if all(h not in names for names in named.values()))
+    rest = tuple(h for h in circuit.head_names if all(h not in names for names in named.values()))
     return Published(
         path.stem,
-        found.model,
+        circuit.model,
         (),
-        found.n_layers,
-        found.n_heads,
-        found.task,
-        found.level,
-        f"found by {found.method} on {found.made.get('n_prompts', found.n)} pairs",
+        circuit.n_layers,
+        circuit.n_heads,
+        circuit.task,
+        circuit.level,
+        f"found by {circuit.method} on {circuit.made.get('n_prompts', circuit.n)} pairs",
         {r: names for r, names in (named | {"found": rest}).items() if names},
-        found.edges,
-        content_hash=str(found.made.get("content_hash") or ""),
+        circuit.edges,
+        content_hash=str(circuit.made.get("content_hash") or ""),
     )
 
 
 def _heads(path: Path, values: Mapping[str, Any], given: Any) -> tuple[str, ...]:
-    found = []
+    heads = []
     for text in given:
         head = Head.parse(text)
         if head.layer >= values["n_layers"] or head.head >= values["n_heads"]:
             raise StoreError(
                 f"{path}: {text} is beyond {values['n_layers']} layers of {values['n_heads']} heads"
             )
-        found.append(str(head))
-    if len(set(found)) != len(found):
+        heads.append(str(head))
+    if len(set(heads)) != len(heads):
         raise StoreError(f"{path}: a head is listed twice in one role; list it once")
-    return tuple(found)
+    return tuple(heads)
 
 
 def _variant(
@@ -308,33 +310,33 @@ def _variant(
 
 
 def _number(name: str) -> int:
-    found = re.findall(r"\d+$", name)
-    return int(found[0]) if found else -1
+    digits = re.findall(r"\d+$", name)
+    return int(digits[0]) if digits else -1
 
 
 def _edges(stated: Published, heads: set[str]) -> tuple[tuple[str, str], ...]:
     """Return the listed edges and those of groups, only between nodes that are in the circuit."""
-    found = dict.fromkeys(stated.edges)
+    edges = dict.fromkeys(stated.edges)
     for group in stated.groups:
         start, end = group["from"], group["to"]
         if start.startswith("mlp_"):  # from each to the later ones of its group
             for of in stated.mlps.values():
                 pairs = itertools.combinations(sorted(of), 2)
-                found |= dict.fromkeys((f"mlp{i}", f"mlp{j}") for i, j in pairs)
+                edges |= dict.fromkeys((f"mlp{i}", f"mlp{j}") for i, j in pairs)
             continue
         for (a, _), (b, part) in itertools.product(_nodes(stated, start), _nodes(stated, end)):
             if layer_of(a, stated.n_layers) < layer_of(b, stated.n_layers):
                 parts = (part or group.get("inputs", "")) if b.startswith("L") else ""
-                found |= dict.fromkeys((a, f"{b}.{p}" if p else b) for p in parts or [""])
+                edges |= dict.fromkeys((a, f"{b}.{p}" if p else b) for p in parts or [""])
     other = {"embed", "logits"}
     return tuple(
-        e for e in found if all(n in heads or n in other or n[0] == "m" for n in map(node_of, e))
+        e for e in edges if all(n in heads or n in other or n[0] == "m" for n in map(node_of, e))
     )
 
 
 def _nodes(stated: Published, end: str) -> list[tuple[str, str]]:
     """Return the nodes of one end of a group, each with the input that is named."""
-    found: list[tuple[str, str]] = []
+    ends: list[tuple[str, str]] = []
     for text in end.split(","):
         name, _, part = text.strip().partition(".")
         if name in _ENDS:
@@ -346,5 +348,5 @@ def _nodes(stated: Published, end: str) -> list[tuple[str, str]]:
             nodes = [f"mlp{i}" for group in of or stated.mlps.values() for i in group]
         else:
             nodes = [name]
-        found += [(node, part) for node in nodes]
-    return found
+        ends += [(node, part) for node in nodes]
+    return ends

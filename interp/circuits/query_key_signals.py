@@ -85,9 +85,9 @@ class Signal:
 
         Shares sum to 1; they may be negative, and above 1 where others are negative.
         """
-        found = self.by_query if side == "q" else self.by_key
+        reached = self.by_query if side == "q" else self.by_key
         names = (*self.writers, CONSTANT)
-        return dict(zip(names, (found / found.sum()).tolist(), strict=True))
+        return dict(zip(names, (reached / reached.sum()).tolist(), strict=True))
 
 
 @dataclass(eq=False)
@@ -132,8 +132,8 @@ class Tracer:
     def firings(self, site: Site) -> Float[Array, "firing 4"]:
         """Return row, head, query and key of every attention weight of at least `fires`."""
         pattern = self.scores.cache["pattern", site.layer]
-        found = (pattern >= self.fires).nonzero().cpu().numpy()
-        return found if self.first else found[found[:, 3] > 0]
+        places = (pattern >= self.fires).nonzero().cpu().numpy()
+        return places if self.first else places[places[:, 3] > 0]
 
     def signal(self, site: Site, row: int, head: int, query: int, key: int) -> Signal | None:
         """Return the signal of one weight; None where the slices sum to nothing above zero."""
@@ -214,8 +214,8 @@ class Tracer:
         rest = scores - self._capped(site, whole)
         t = (torch.arange(STEPS).to(scores) + 0.5)[:, None] / STEPS
         weights = self._weights(site, head, self._capped(site, t * whole) + rest, seen)
-        own = weights[:, key, None]
-        slope = own * (here - weights)
+        weight = weights[:, key, None]
+        slope = weight * (here - weights)
         cap = self._caps[site][0]
         if cap is not None:
             slope = slope * (1 - torch.tanh(t * whole / cap).square())
@@ -352,18 +352,18 @@ def signals(
             plain sum.
     """
     tracer = Tracer(LinearScores(model, prompts), fires, measure, first)
-    found = [
+    decomposed = [
         signal
         for site in model.sites
         for row, head, query, key in tracer.firings(site).tolist()
         if (signal := tracer.signal(site, row, head, query, key)) is not None
     ]
-    made = model_provenance(model) | {
+    provenance = model_provenance(model) | {
         "made_by": "interp.circuits.query_key_signals.signals",
         "options": {"fires": fires, "measure": measure, "first": first},
         "prompts": {"design": "given", "n": len(tracer.scores.inputs["input_ids"])},
     }
-    return signal_rows(found, model.name, measure, model.sites[0].d_head, made)
+    return signal_rows(decomposed, model.name, measure, model.sites[0].d_head, provenance)
 
 
 def _batched(x: Any) -> bool:

@@ -97,11 +97,11 @@ class ResidualGraph:
     @cached_property
     def readers(self) -> tuple[Reader, ...]:
         """All readers, in the order in which they read."""
-        found: list[Reader] = []
+        ordered: list[Reader] = []
         n = 1
         for layer in self.layers:
             number, before = layer.site.layer, n
-            found += [
+            ordered += [
                 Reader(f"L{number}H{h}.{part}", "head", layer.order, h, part, before)
                 for h in range(layer.site.n_heads)
                 for part in PARTS
@@ -109,10 +109,10 @@ class ResidualGraph:
             n += layer.site.n_heads
             if layer.has_mlp:
                 reads = before if layer.parallel else n
-                found.append(Reader(f"mlp{number}", "mlp", layer.order, n_before=reads))
+                ordered.append(Reader(f"mlp{number}", "mlp", layer.order, n_before=reads))
                 n += 1
-        found.append(Reader("logits", "logits", len(self.layers), n_before=n))
-        return tuple(found)
+        ordered.append(Reader("logits", "logits", len(self.layers), n_before=n))
+        return tuple(ordered)
 
     @cached_property
     def reader_index(self) -> dict[str, int]:
@@ -151,11 +151,11 @@ class ResidualGraph:
 
     @cached_property
     def _readers_by_name(self) -> dict[str, tuple[Reader, ...]]:
-        found: dict[str, tuple[Reader, ...]] = {}
+        by_name: dict[str, tuple[Reader, ...]] = {}
         for reader in self.readers:
             for name in dict.fromkeys((reader.name, reader.node)):
-                found[name] = (*found.get(name, ()), reader)
-        return found
+                by_name[name] = (*by_name.get(name, ()), reader)
+        return by_name
 
     def writer(self, name: str) -> int:
         """Return the number of a writer."""

@@ -127,11 +127,15 @@ class Circuit(CircuitFiles, Result):
         from interp.core.standard_errors import standard_error
         from interp.model.content import model_provenance
 
-        made = model_provenance(model) | task.about()
-        made |= {"method": method, "level": level, "options": dict(options)}
-        made |= {"forwards": found.forwards, "backwards": found.backwards, "signed": found.signed}
-        made |= {"made_by": "interp.circuits.find_circuit", "pairs": hashes(task)}
-        made["example"] = example_pair(model, task)
+        provenance = model_provenance(model) | task.about()
+        provenance |= {"method": method, "level": level, "options": dict(options)}
+        provenance |= {
+            "forwards": found.forwards,
+            "backwards": found.backwards,
+            "signed": found.signed,
+        }
+        provenance |= {"made_by": "interp.circuits.find_circuit", "pairs": hashes(task)}
+        provenance["example"] = example_pair(model, task)
         edges, now, shared = found.edges_per_prompt, found.conditional, labels_of(found, task)
 
         def sem(x: Float[np.ndarray, "node prompt"]) -> Float[np.ndarray, " node"]:
@@ -161,7 +165,7 @@ class Circuit(CircuitFiles, Result):
             dict(task.truth),
             found.notes,
             dict(found.tables) | {"stability": of_found(found, task)},
-            made,
+            provenance,
             *((np.zeros(0), np.zeros(0)) if now is None else (now.mean(1), sem(now))),
             found.conditional_on,
             (given,) * len(found.nodes) if isinstance(given, str) else given,
@@ -249,14 +253,14 @@ class Circuit(CircuitFiles, Result):
                 i for i, (a, b) in enumerate(self.edges) if a in keep and node_of(b) in keep
             }
         n = len(self.nodes)
-        found = self._take(
+        circuit = self._take(
             [
                 *(i for i, name in enumerate(self.nodes) if name in keep),
                 *(n + i for i in kept_edges),
             ]
         )
-        object.__setattr__(found, "_asked", len(found))  # all of it is displayed
-        return found
+        object.__setattr__(circuit, "_asked", len(circuit))  # all of it is displayed
+        return circuit
 
     def _take(self, rows: Sequence[int]) -> Self:
         """Keep some nodes and edges, in the order of the model."""
@@ -264,7 +268,7 @@ class Circuit(CircuitFiles, Result):
         rows = sorted(rows)
         at, edges = [i for i in rows if i < n], [i - n for i in rows if i >= n]
         keep = {self.nodes[i] for i in at}
-        found = replace(
+        circuit = replace(
             self,
             nodes=tuple(self.nodes[i] for i in at),
             score=self.score[at],
@@ -285,8 +289,8 @@ class Circuit(CircuitFiles, Result):
                 if (kept := tuple(name for name in names if name in keep))
             },
         )
-        object.__setattr__(found, "_asked", self._asked)
-        return found
+        object.__setattr__(circuit, "_asked", self._asked)
+        return circuit
 
     def _rows(self) -> pd.DataFrame:
         """Return nodes and edges; `metric` says which of the two a row is."""

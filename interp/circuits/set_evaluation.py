@@ -135,12 +135,13 @@ class SetEvaluation(Result):
         rows = []
         lost, model = self.ratio(self.per_prompt), self.ratio(self.whole)
         rest = self.ratio(self.per_prompt - self.whole)
-        for name, own, of_model, more in zip(self.nodes, lost, model, rest, strict=True):
+        for name, of_set, of_model, more in zip(self.nodes, lost, model, rest, strict=True):
             row: Row = {"node": name}
-            for what, stated in (("lost", own), ("model_lost", of_model), ("unexplained", more)):
+            for what, stated in (("lost", of_set), ("model_lost", of_model), ("unexplained", more)):
                 row |= {what: stated[0], f"{what}_low": stated[1], f"{what}_high": stated[2]}
             rows.append(
-                row | {"needed": own[1] > 0 or own[2] < 0, "backups": self.backups.get(name, "")}
+                row
+                | {"needed": of_set[1] > 0 or of_set[2] < 0, "backups": self.backups.get(name, "")}
             )
         ends = ("", "_low", "_high")
         shares = [f"{what}{end}" for what in ("lost", "model_lost", "unexplained") for end in ends]
@@ -153,10 +154,10 @@ class SetEvaluation(Result):
         return super()._completed(rows.assign(**head_columns(rows["node"].tolist())))
 
     def _take(self, rows: Sequence[int]) -> Self:
-        made: Any = self
+        evaluation: Any = self
         rows = list(rows)
         return replace(
-            made,
+            evaluation,
             nodes=tuple(self.nodes[i] for i in rows),
             per_prompt=self.per_prompt[rows],
             whole=self.whole[rows],
@@ -270,8 +271,10 @@ def evaluate_set(
         )
     store = None
     if resume is not None:
-        own = {"set": [list(chosen.nodes), [list(e) for e in chosen.edges], n_random, seed]}
-        store = Kept(resume, model_content(model) | of_task(model, task) | own)
+        set_settings = {
+            "set": [list(chosen.nodes), [list(e) for e in chosen.edges], n_random, seed]
+        }
+        store = Kept(resume, model_content(model) | of_task(model, task) | set_settings)
     with following(store, progress):
         runs = PatchedRuns(model, task)
         if abs(runs.gap) < 1e-9:
@@ -295,8 +298,8 @@ def evaluate_set(
     for row in circuit.tables.get("backups", ()):
         if abs(row["alone"]) < abs(row["without_it"]):
             stands.setdefault(str(row["for"]), []).append(str(row["head"]))
-    made = model_provenance(model) | task.about() | {"method": circuit.method, "seed": seed}
-    made |= {"made_by": "interp.circuits.evaluate_set", "ablation": "corrupted"}
+    provenance = model_provenance(model) | task.about() | {"method": circuit.method, "seed": seed}
+    provenance |= {"made_by": "interp.circuits.evaluate_set", "ablation": "corrupted"}
     return SetEvaluation(
         model.name,
         task.name,
@@ -316,7 +319,7 @@ def evaluate_set(
         task.clusters,
         task.dependence,
         task.task.unit,
-        made,
+        provenance,
         chosen.separated,
     )
 
@@ -327,8 +330,8 @@ def _random_set(graph: ResidualGraph, nodes: Sequence[str], rng: np.random.Gener
     for name in graph.writers:
         kind = name.partition("H")[0] if name[0] == "L" else name.rstrip("0123456789")
         pools.setdefault(kind, []).append(name)
-    found: list[str] = []
+    drawn: list[str] = []
     for pool in pools.values():
         size = sum(name in pool for name in nodes)
-        found += [pool[i] for i in rng.permutation(len(pool))[:size]]
-    return found
+        drawn += [pool[i] for i in rng.permutation(len(pool))[:size]]
+    return drawn

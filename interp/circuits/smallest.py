@@ -70,9 +70,9 @@ def first_enough(
         if high > _FAR * max(low, 1):
             middle = round(math.sqrt(max(low, 1) * high))
         middle = min(max(middle, low + 1), high - 1)
-        found = kept(middle)
+        share = kept(middle)
         most -= 1
-        low, high, value = (low, middle, found) if enough(found) else (middle, high, value)
+        low, high, value = (low, middle, share) if enough(share) else (middle, high, value)
     return high, value
 
 
@@ -235,8 +235,8 @@ def smallest_set(
     halves, ranking, score = None, circuit.ranking, circuit.edge_score
     if circuit.per_prompt is not None and list(known) == hashes(task):
         halves = task.halves()
-        own = circuit.per_prompt[:, halves[0]].mean(1)
-        of_nodes, score = own[: len(circuit.nodes)], own[len(circuit.nodes) :]
+        per_item = circuit.per_prompt[:, halves[0]].mean(1)
+        of_nodes, score = per_item[: len(circuit.nodes)], per_item[len(circuit.nodes) :]
         size_of = np.abs(larger_effect(of_nodes, circuit.conditional))
         ranking = tuple(circuit.nodes[i] for i in ordered(size_of))
     scores = dict(zip(circuit.edges, np.nan_to_num(score).tolist(), strict=True))
@@ -252,7 +252,7 @@ def smallest_set(
         runs.apart |= not set(known) & set(hashes(task)) and bool(known)
         rest = [name for name in runs.graph.writers if name not in circuit.nodes]
         on_graph = {e: s for e, s in scores.items() if e[1] in runs.graph.reader_index}
-        found = choose_nodes(runs, [*ranking, *rest], faithful=faithful, size=size)
+        choice = choose_nodes(runs, [*ranking, *rest], faithful=faithful, size=size)
         if on_graph:
-            found = choose_edges(runs, found, on_graph, faithful=faithful)
-    return replace(circuit, tables=dict(circuit.tables) | found.tables(runs.stages))
+            choice = choose_edges(runs, choice, on_graph, faithful=faithful)
+    return replace(circuit, tables=dict(circuit.tables) | choice.tables(runs.stages))

@@ -57,11 +57,11 @@ class _SoftRun(EdgeRun):
     """Forward pass in which every reader has its own input."""
 
     def _groups(self) -> dict[int, list[ReaderGroup]]:
-        found: dict[int, list[ReaderGroup]] = {}
+        by_order: dict[int, list[ReaderGroup]] = {}
         for i, reader in enumerate(self.graph.readers):
             group = ReaderGroup(self.mask[:, i, : reader.n_before], [reader])
-            found.setdefault(reader.order, []).append(group)
-        return found
+            by_order.setdefault(reader.order, []).append(group)
+        return by_order
 
     def _inputs(
         self, groups: list[ReaderGroup], live: Tensor
@@ -72,5 +72,5 @@ class _SoftRun(EdgeRun):
         other, reader = self.edges.other, groups[0].readers[0]
         delta = [self.live[u][0] - other.out[:, :, u] for u in range(reader.n_before)]
         weights = torch.stack([group.mask[0] for group in groups])
-        found = other.read(reader) + torch.einsum("ru,ubpd->rbpd", weights, torch.stack(delta))
-        yield from zip(groups, found, strict=True)
+        inputs = other.read(reader) + torch.einsum("ru,ubpd->rbpd", weights, torch.stack(delta))
+        yield from zip(groups, inputs, strict=True)

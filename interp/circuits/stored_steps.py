@@ -114,5 +114,5 @@ def _value(stated: Any) -> Any:
     if kind == "dict":
         return {_value(k): _value(v) for k, v in inside}
     code, shape, content = inside
-    found = np.frombuffer(base64.b64decode(content), np.dtype(code)).reshape(shape).copy()
-    return found[()] if kind == "scalar" else found
+    array = np.frombuffer(base64.b64decode(content), np.dtype(code)).reshape(shape).copy()
+    return array[()] if kind == "scalar" else array

@@ -88,18 +88,18 @@ def repeated(model: Model, copies: Prompts, seed: int = 0) -> TransferTask:
     rng = np.random.default_rng([seed, 45])
     ids, first = ordinary_ids(model), int(bos_id(model) is not None)
     rows = [_one_repeat(tuple(row), first, ids, rng) for row in copies.ids]
-    found = [row for row in rows if row is not None]
-    if len(found) < LEAST:
+    usable = [row for row in rows if row is not None]
+    if len(usable) < LEAST:
         raise Unanswered(
-            f"only {len(found)} of {len(rows)} prompts of repeated tokens have room for the answer"
+            f"only {len(usable)} of {len(rows)} prompts of repeated tokens have room for the answer"
             f" at another distance; at least {LEAST} are needed"
         )
-    prompts = Prompts(tuple(row[0] for row in found), f"{copies.design}, cut in the second copy")
+    prompts = Prompts(tuple(row[0] for row in usable), f"{copies.design}, cut in the second copy")
     # logits of the answer do not saturate where other heads give it too, as its loss does
-    answers, wrong = [row[0][-1] for row in found], [_others(ids, row, rng) for row in found]
-    ends = [len(row[0]) - 2 for row in found]
+    answers, wrong = [row[0][-1] for row in usable], [_others(ids, row, rng) for row in usable]
+    ends = [len(row[0]) - 2 for row in usable]
     task = logit_difference(model, prompts, answers, wrong, position=ends, name="cut_repeats")
-    return _with_sources(task, [row[1] for row in found], [row[2] for row in found])
+    return _with_sources(task, [row[1] for row in usable], [row[2] for row in usable])
 
 
 def _one_repeat(
@@ -137,10 +137,10 @@ def _one_repeat(
 def _others(ids: np.ndarray, row: Sequence[tuple[int, ...]], rng: np.random.Generator) -> list[int]:
     """Draw tokens that the answer is compared with: none of the prompt or sources, if possible."""
     given = {x for prompt in row for x in prompt}
-    found = np.setdiff1d(ids, list(given))
-    if not len(found):
-        found = np.setdiff1d(ids, [row[0][-1], row[1][-1]])
-    return rng.permutation(found)[:OTHERS].tolist()
+    allowed = np.setdiff1d(ids, list(given))
+    if not len(allowed):
+        allowed = np.setdiff1d(ids, [row[0][-1], row[1][-1]])
+    return rng.permutation(allowed)[:OTHERS].tolist()
 
 
 def _with_sources(
@@ -213,7 +213,7 @@ def answers_of(model: Model, task: Task) -> list[tuple[frozenset[int], frozenset
     if not task.has_gradient or task.needs_clean:
         raise Unanswered(f"the measure of the task {task.name} does not tell its answers")
     columns = range(model.d_vocab) if task.vocabulary is None else task.vocabulary
-    found: list[tuple[frozenset[int], frozenset[int]]] = []
+    answers: list[tuple[frozenset[int], frozenset[int]]] = []
     for i, positions in enumerate(task.positions):
         logits = torch.zeros(len(positions), len(columns), dtype=torch.double, requires_grad=True)
         [slope] = torch.autograd.grad(task.sign * task.values(logits, [i]).sum(), logits)
@@ -221,5 +221,5 @@ def answers_of(model: Model, task: Task) -> list[tuple[frozenset[int], frozenset
         for x in (slope.sum(0), -slope.sum(0)):
             at = (x > max(float(x.max()), 0.0) / 2).nonzero().flatten().tolist()
             each.append(frozenset(columns[k] for k in at))
-        found.append((each[0], each[1]))
-    return found
+        answers.append((each[0], each[1]))
+    return answers

@@ -205,9 +205,9 @@ def compiled(made: Any, *, output: str, name: str) -> Program:
             ("mlp/linear_1", "mlp.linear_1"),
             ("mlp/linear_2", "mlp.linear_2"),
         ):
-            found = params[f"transformer/layer_{i}/{theirs}"]
-            weights[f"layers.{i}.{ours}.weight"] = found["w"].T
-            weights[f"layers.{i}.{ours}.bias"] = found["b"]
+            tensors = params[f"transformer/layer_{i}/{theirs}"]
+            weights[f"layers.{i}.{ours}.weight"] = tensors["w"].T
+            weights[f"layers.{i}.{ours}.bias"] = tensors["b"]
     state = {k: torch.tensor(np.ascontiguousarray(x)).float() for k, x in weights.items()}
     module.load_state_dict(state, strict=True)
     tokens = dict(made.input_encoder.encoding_map)

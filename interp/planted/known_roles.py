@@ -53,7 +53,7 @@ def known_roles(kind: str, name: str) -> dict[tuple[int, int], str]:
     if kind == "planted":
         built = build(name)
         config = built.model.config
-        found = {
+        roles = {
             (layer, head): ""
             for layer in range(config.num_hidden_layers)
             for head in range(config.num_attention_heads)
@@ -61,23 +61,23 @@ def known_roles(kind: str, name: str) -> dict[tuple[int, int], str]:
         for role, heads in built.roles.items():
             for place in heads:
                 if role in PLANTED_ROLES:
-                    found[place] = PLANTED_ROLES[role]
+                    roles[place] = PLANTED_ROLES[role]
                 else:
-                    found.pop(place, None)
-        return found
+                    roles.pop(place, None)
+        return roles
     from interp.planted.trained.cases import CASES
 
     case = CASES[name]
-    found = {(layer, head): "" for layer in range(case.layers) for head in range(case.heads)}
+    roles = {(layer, head): "" for layer in range(case.layers) for head in range(case.heads)}
     for variable, node in case.decoys.items():
         role = VARIABLE_ROLES.get(variable, "")
-        found[_place(node)] = role if role in BY_ATTENTION else ""
+        roles[_place(node)] = role if role in BY_ATTENTION else ""
     for variable, node in case.nodes.items():
         if node[0] == "L" and variable in VARIABLE_ROLES:
-            found[_place(node)] = VARIABLE_ROLES[variable]
+            roles[_place(node)] = VARIABLE_ROLES[variable]
         elif node[0] == "L":
-            found.pop(_place(node), None)
-    return found
+            roles.pop(_place(node), None)
+    return roles
 
 
 def _place(node: str) -> tuple[int, int]:

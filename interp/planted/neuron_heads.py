@@ -63,21 +63,21 @@ def attention_only(module: nn.Module, *, relu_sharpness: float = RELU_SHARPNESS)
     """Return a copy of a model whose MLPs are attention heads, one for each neuron."""
     if not relu_sharpness > 0:
         raise OptionError(f"relu_sharpness={relu_sharpness}; give a positive number")
-    made = copy.deepcopy(module)
-    found = [(name, parts) for name, each in made.named_modules() if (parts := _parts(each))]
-    if not found:
-        kinds = {type(m).__name__ for m in made.modules() if "mlp" in type(m).__name__.lower()}
+    copied = copy.deepcopy(module)
+    mlps = [(name, parts) for name, each in copied.named_modules() if (parts := _parts(each))]
+    if not mlps:
+        kinds = {type(m).__name__ for m in copied.modules() if "mlp" in type(m).__name__.lower()}
         raise UnreadableAttention(
             f"no MLP of {type(module).__name__} is two linear maps with an activation between them"
             f" ({', '.join(sorted(kinds)) or 'no module is called an MLP'}); gated MLPs multiply"
             " two linear functions, which a head whose value is linear cannot do"
         )
-    for name, (into, act, out) in found:
+    for name, (into, act, out) in mlps:
         parent, _, leaf = name.rpartition(".")
         sharpness, error = _sharpness(act, relu_sharpness, name)
         heads = NeuronHeads(into, out, sharpness, error)
-        setattr(made.get_submodule(parent), leaf, heads.train(made.training))
-    return made
+        setattr(copied.get_submodule(parent), leaf, heads.train(copied.training))
+    return copied
 
 
 def _parts(module: nn.Module) -> tuple[nn.Module, Callable[[Tensor], Tensor], nn.Module] | None:

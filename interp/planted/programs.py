@@ -145,19 +145,19 @@ class JoinedPrograms:
 
 def names_in(name: str) -> list[str]:
     """Return the programs that a name joins, in order."""
-    found = name.split("+")
-    for each in found:
+    programs = name.split("+")
+    for each in programs:
         if each not in PROGRAMS:
             raise UnknownName("compiled program", each, PROGRAMS)
-    if len(set(found)) < len(found):
+    if len(set(programs)) < len(programs):
         raise OptionError(f"{name} joins a program with itself; name each program once")
-    if len({PROGRAMS[each].causal for each in found}) > 1:
+    if len({PROGRAMS[each].causal for each in programs}) > 1:
         causal = ", ".join(each for each in PROGRAMS if PROGRAMS[each].causal)
         raise OptionError(
             f"{name} joins programs with causal attention and others; join either some of {causal}"
             " or some of the other programs"
         )
-    return found
+    return programs
 
 
 @cache

@@ -82,11 +82,11 @@ def _fill(model: Any) -> None:
     table[:, _TEXT] = 1
     table[BEGIN, _TEXT], table[BEGIN, _FIRST] = 0, 1
     model.model.multi_modal_projector.linear_2.bias[_IMAGE] = 1
-    made = ImageReaders(model)
+    readers = ImageReaders(model)
     for (layer, head), queries, key in (
-        (made.reader, (_TEXT,), _IMAGE),
-        (made.decoy, (_IMAGE,), _IMAGE),
-        (made.sink_head, (_TEXT, _IMAGE, _FIRST), _FIRST),
+        (readers.reader, (_TEXT,), _IMAGE),
+        (readers.decoy, (_IMAGE,), _IMAGE),
+        (readers.sink_head, (_TEXT, _IMAGE, _FIRST), _FIRST),
     ):
         attention = model.model.language_model.layers[layer].self_attn
         row = head * D_HEAD + 2  # a dimension whose rotation is slow enough to be none

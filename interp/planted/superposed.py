@@ -47,5 +47,5 @@ def superposed(
     # drawn last, so that no dictionary of the same seed starts with these directions
     directions = torch.randn(features, width, generator=generator)
     directions = directions / directions.norm(dim=1, keepdim=True)
-    made = codes @ directions + noise * torch.randn(rows, width, generator=generator)
-    return Superposed(made, directions, codes)
+    rows_made = codes @ directions + noise * torch.randn(rows, width, generator=generator)
+    return Superposed(rows_made, directions, codes)

@@ -180,18 +180,18 @@ def _text(model: Any, prior: float, looks_early: bool) -> None:
     table[ASK, _TEXT], table[ASK, _ASKS] = 0, 1
     table[ASK, PRIOR] = prior
     model.lm_head.weight[:, :VOCABULARY] = _eye(VOCABULARY, like=table)
-    made = ImageText(model)
-    looking = [made.image_head, made.decoy] + [made.early] * looks_early
+    planted = ImageText(model)
+    looking = [planted.image_head, planted.decoy] + [planted.early] * looks_early
     for layer, head in looking:
         attention = language.layers[layer].self_attn
         # dimensions whose rotation is slow enough to be none: the third of each half
         attention.q_proj.weight[head * D_HEAD + 2, _ASKS] = 0.7
         attention.k_proj.weight[head * D_HEAD + 2, _OBJECT] = 0.7
-    layer, head = made.sink_head
+    layer, head = planted.sink_head
     attention = language.layers[layer].self_attn
     attention.q_proj.weight[head * D_HEAD + 2, _ONE] = 0.7
     attention.k_proj.weight[head * D_HEAD + 2, _MASSIVE] = 0.3
-    layer, head = made.image_head
+    layer, head = planted.image_head
     attention = language.layers[layer].self_attn
     for kind in range(CLASSES):
         attention.v_proj.weight[head * D_HEAD + kind, _KIND + kind] = 0.1

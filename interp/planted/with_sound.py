@@ -44,7 +44,7 @@ class SpokenWords:
     ) -> list[tuple[Float[np.ndarray, " sample"], list[tuple[str, float]]]]:
         """Return n recordings, each with its words and the seconds at which they begin."""
         draw = np.random.default_rng(seed)
-        found = []
+        recordings = []
         for _ in range(n):
             wave = [np.zeros(int(draw.integers(4, 30)) * 2 * HOP * pauses)]
             words: list[tuple[str, float]] = []
@@ -53,8 +53,8 @@ class SpokenWords:
                 time = np.arange(int(draw.integers(6, 24)) * 2 * HOP) / RATE
                 wave.append(0.5 * np.sin(2 * np.pi * _pitch(self.processor, at) * time))
                 wave.append(np.zeros(int(draw.integers(0, 5)) * 2 * HOP * pauses))
-            found.append((np.concatenate(wave)[: RATE * SECONDS], words))
-        return found
+            recordings.append((np.concatenate(wave)[: RATE * SECONDS], words))
+        return recordings
 
     def save(self, folder: str | os.PathLike, n: int = 8, seed: int = 0) -> Path:
         """Write the model, and n recordings as .wav files, which `recordings.jsonl` lists."""
@@ -107,10 +107,10 @@ def spoken_words() -> SpokenWords:
     with torch.no_grad():
         for name, weight in model.named_parameters():
             weight.fill_(float("norm" in name and name.endswith("weight")))
-        made = SpokenWords(model, processor)
+        planted = SpokenWords(model, processor)
         _encoder(model.model.encoder)
-        _decoder(model.model.decoder, made)
-    return made
+        _decoder(model.model.decoder, planted)
+    return planted
 
 
 def _processor() -> Any:

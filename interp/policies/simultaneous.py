@@ -100,12 +100,12 @@ def simultaneous(
     report = progress or silent
     for at in range(len(encoded)):
         for row, (name, value) in enumerate(rows):
-            made, delays = _translated(
+            tokens, delays = _translated(
                 model, encoded, at, name, value, (chosen, recent), max_new_tokens
             )
             words = 1 + max(encoded.source_words[at])
             labels = [t for t in encoded.labels[at] if t not in _ends(model)]
-            hits = sum(a == b for a, b in zip(made, labels, strict=False))
+            hits = sum(a == b for a, b in zip(tokens, labels, strict=False))
             right[row, at] = hits / max(1, len(labels))
             late[:, row, at] = _latencies(delays, words, len(labels))
         report("pairs", at + 1, len(encoded))
@@ -162,21 +162,21 @@ def _translated(
     ids, words = encoded.prompts.ids[at], encoded.source_words[at]
     assert encoded.prompts.decoder is not None
     start, total = encoded.prompts.decoder.ids[at][0], 1 + max(words)
-    made: list[int] = []
+    tokens: list[int] = []
     delays: list[int] = []
     for heard in range(total if name == "whole" else 1, total + 1):
         source = [t for t, w in zip(ids, words, strict=True) if w < heard]
         kept = [w for w in words if w < heard]
         frames = [i for i, w in enumerate(kept) if w >= 0]
-        policy, new = None, limit - len(made)
+        policy, new = None, limit - len(tokens)
         if heard < total:
             newest = [i for i, w in enumerate(kept) if w >= 0]
             policy = _policy(name, value, reads, newest, kept)
             if name == "wait-k":
-                new = min(new, heard - int(value) + 1 - len(made))
+                new = min(new, heard - int(value) + 1 - len(tokens))
         if new < 1 or not frames:
             continue
-        prefix = torch.tensor([[start, *made]], device=model.device)
+        prefix = torch.tensor([[start, *tokens]], device=model.device)
         out = model.generate(
             {"input_ids": torch.tensor([source], device=model.device)},
             new,
@@ -188,9 +188,9 @@ def _translated(
         for token in out.ids[0, prefix.shape[1] :].tolist():
             if token in ends:
                 break
-            made.append(token)
+            tokens.append(token)
             delays.append(heard)
-    return made, delays
+    return tokens, delays
 
 
 def _policy(

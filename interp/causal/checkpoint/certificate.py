@@ -131,16 +131,16 @@ def certificate_of(
 
 def hashes_of_files(folder: Path) -> dict[str, str]:
     """Return the sha256 of every file of a checkpoint, by name, but for the certificate itself."""
-    found = {}
+    hashes = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if name not in (CERTIFICATE, TEXT) and not path.is_dir():
             try:
                 with open_file(path) as content:
-                    found[name] = hashlib.file_digest(content, "sha256").hexdigest()
+                    hashes[name] = hashlib.file_digest(content, "sha256").hexdigest()
             except OSError as error:
-                found[name] = f"cannot be read: {error.strerror}"
-    return found
+                hashes[name] = f"cannot be read: {error.strerror}"
+    return hashes
 
 
 def judged_task(
@@ -164,7 +164,7 @@ def judged_task(
     """
     task = selected(one.task, list(one.held_out))
     clusters = task.clusters
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         "task": one.task.name,
         "task_hash": one.task.hash,
         "spec": one.whole_spec,
@@ -174,11 +174,11 @@ def judged_task(
         "clusters": cluster_count(len(task), clusters),
     }
     x = Game(after, task, check=False).clean.numpy()
-    found["after"] = mean_and_interval(x, clusters)
+    values["after"] = mean_and_interval(x, clusters)
     if before is None:
-        return found
+        return values
     y = Game(before, task, check=False).clean.numpy()
-    found |= {
+    values |= {
         "before": mean_and_interval(y, clusters),
         "change": mean_and_interval(x - y, clusters),
     }
@@ -192,16 +192,16 @@ def judged_task(
     for label in mlps:
         kept[units.labels.index(label)] = 0
     gated = GatedTask(before, task, units, "zero")
-    own = x
+    unrepaired = x
     if repaired:
-        own = gated.values(torch.from_numpy(kept)[None]).numpy()[0]
-        found["unrepaired"] = mean_and_interval(own, clusters)
+        unrepaired = gated.values(torch.from_numpy(kept)[None]).numpy()[0]
+        values["unrepaired"] = mean_and_interval(unrepaired, clusters)
     if n_random:
         sets = layer_matched_sets(units, kept, n_random, np.random.default_rng([seed, 29]))
         random = gated.values(sets).numpy().mean(1)
         low, high = prediction_band(random)
-        better = task.sign * random >= task.sign * own.mean()
-        found["random"] = {
+        better = task.sign * random >= task.sign * unrepaired.mean()
+        values["random"] = {
             "n": n_random,
             "unit": unit,
             "kind": "zero",
@@ -210,7 +210,7 @@ def judged_task(
             "high": high,
             "share_at_least_as_good": float(better.mean()),
         }
-    return found
+    return values
 
 
 def removed_unit(removed: Removed) -> str:
@@ -278,11 +278,12 @@ def certificate_text(values: Mapping[str, Any]) -> str:
             "pass of 4 prompts, median of 7 runs on this machine)"
         )
     if values["repair"] is not None:
-        made = values["repair"]
+        repair = values["repair"]
         lines.append(
-            f"  repair: {made['rounds']} x {made['steps']} steps at rate {made['rate']:g} on "
-            f"{made['n_prompts']} prompts; loss against the original {made['first_loss']:.3g} to "
-            f"{made['last_loss']:.3g} nats per token"
+            f"  repair: {repair['rounds']} x {repair['steps']} steps at rate {repair['rate']:g} on "
+            f"{repair['n_prompts']} prompts; loss against the original "
+            f"{repair['first_loss']:.3g} to "
+            f"{repair['last_loss']:.3g} nats per token"
         )
     logits = values["logits"]
     lines.append(

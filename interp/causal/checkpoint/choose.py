@@ -25,11 +25,11 @@ Removed = dict[Site, tuple[int, ...]]
 def heads_by_name(model: Model, heads: Any, *, stack: str | None = None) -> Removed:
     """Return heads given by name, such as `["L0H1", "L3H0"]`."""
     chosen = Players.of(model, {"removed": heads}, stack=stack)
-    found = {
+    heads_of_sites = {
         site: tuple(int(h) for h in (index >= 0).nonzero().flatten())
         for site, index in chosen.member.items()
     }
-    return checked_removal(model, found)
+    return checked_removal(model, heads_of_sites)
 
 
 def ranked_heads(
@@ -171,10 +171,10 @@ def _order(model: Model, ranking: Any) -> list[tuple[list[Head], float]]:
         require_same_model(model, ranking.provenance.get("content_hash"), "the gates")
         heads = dict(zip(ranking.labels, ranking.heads_of, strict=True))
         score = dict(zip(ranking.labels, ranking.score.tolist(), strict=True))
-        found = [([_head(model, h) for h in heads[x]], score[x]) for x in ranking.order()]
-        if not all(part for part, _ in found):
+        ordered_parts = [([_head(model, h) for h in heads[x]], score[x]) for x in ranking.order()]
+        if not all(part for part, _ in ordered_parts):
             raise OptionError("the gates include MLPs; only heads can be removed")
-        return found
+        return ordered_parts
     if isinstance(ranking, (Importance, HeadTable)):
         ranked = Ranking.of(ranking)
         require_same_model(model, ranked.about.get("content_hash"), "the scores")
@@ -207,10 +207,10 @@ def _at(model: Model, head: Head) -> Site:
 
 
 def _by_site(model: Model, heads: Sequence[Head]) -> Removed:
-    found: dict[Site, list[int]] = {}
+    by_site: dict[Site, list[int]] = {}
     for head in heads:
-        mine = found.setdefault(_at(model, head), [])
+        mine = by_site.setdefault(_at(model, head), [])
         if head.head in mine:
             raise OptionError(f"{head} is named twice")
         mine.append(head.head)
-    return {site: tuple(x) for site, x in found.items()}
+    return {site: tuple(x) for site, x in by_site.items()}

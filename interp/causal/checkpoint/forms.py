@@ -121,7 +121,7 @@ def _resized_state(
     folded = _folded_biases(source, removed, means)
     slices = {n: x for site, k in kept.items() for n, x in _slices(model, site, k).items()}
     state, target = source.state_dict(), module.state_dict()
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for name, like in target.items():
         here = folded.get(name, state.get(name))
         if here is None:  # a bias that the config adds
@@ -131,10 +131,10 @@ def _resized_state(
             here = here.index_select(axis, index.to(here.device))
         if here.shape != like.shape:
             raise OptionError(f"{cannot} these sizes: the shape of {name} differs")
-        found[name] = here
+        tensors[name] = here
     if dropped := [x for x in folded if x not in target]:
         raise OptionError(f"{cannot} the bias {dropped[0]}")
-    return found
+    return tensors
 
 
 def compact(model: Model, removed: Removed, means: FoldedMeans | None) -> Slimmed:
@@ -218,7 +218,7 @@ def _slices(model: Model, site: Site, keep: _Keep) -> dict[str, tuple[int, Tenso
     for part in ("q", "k", "v"):
         index = located.index[part][list(keep.heads if part == "q" else keep.kv_heads)]
         rows.setdefault(located.module[part], []).append(index.flatten())
-    found: dict[str, tuple[int, Tensor]] = {}
+    slices: dict[str, tuple[int, Tensor]] = {}
     for name, parts in rows.items():
         index = torch.cat(parts)
         if bool((index < 0).any()):
@@ -228,17 +228,19 @@ def _slices(model: Model, site: Site, keep: _Keep) -> dict[str, tuple[int, Tenso
             )
         index = index.sort().values
         module: Any = model.module.get_submodule(name)
-        found[f"{name}.weight"] = axis_of(module, "out"), index
+        slices[f"{name}.weight"] = axis_of(module, "out"), index
         if module.bias is not None:
-            found[f"{name}.bias"] = 0, index
+            slices[f"{name}.bias"] = 0, index
     assert site.projection is not None
     projection = model.module.get_submodule(site.projection)
-    found[f"{site.projection}.weight"] = axis_of(projection, "in"), columns_of(site, keep.heads)
+    slices[f"{site.projection}.weight"] = axis_of(projection, "in"), columns_of(site, keep.heads)
     attention = model.module.get_submodule(site.module)
-    for key, own in attention.named_parameters(recurse=False):
-        if own.dim() == 1 and len(own) == site.n_heads:  # one number per head, such as a sink
-            found[f"{site.module}.{key}"] = 0, torch.tensor(keep.heads)
-    return found
+    for key, parameter in attention.named_parameters(recurse=False):
+        if (
+            parameter.dim() == 1 and len(parameter) == site.n_heads
+        ):  # one number per head, such as a sink
+            slices[f"{site.module}.{key}"] = 0, torch.tensor(keep.heads)
+    return slices
 
 
 def _attributes(module: nn.Module, site: Site, keep: _Keep) -> dict[str, int]:
@@ -261,15 +263,15 @@ def _attributes(module: nn.Module, site: Site, keep: _Keep) -> dict[str, int]:
 
 def linear_sizes(module: nn.Module) -> dict[str, int]:
     """Set the sizes that a linear module remembers to those of its matrix; return them."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     weight: Any = getattr(module, "weight", None)
     if isinstance(module, nn.Linear):
-        found = {"in_features": weight.shape[1], "out_features": weight.shape[0]}
+        sizes = {"in_features": weight.shape[1], "out_features": weight.shape[0]}
     elif type(module).__name__ == "Conv1D":
-        found = {"nx": weight.shape[0], "nf": weight.shape[1]}
-    for key, new in found.items():
+        sizes = {"nx": weight.shape[0], "nf": weight.shape[1]}
+    for key, new in sizes.items():
         setattr(module, key, new)
-    return found
+    return sizes
 
 
 def _linear_modules(model: Model, site: Site) -> set[str]:
@@ -287,14 +289,14 @@ def _have_biases(module: Any, removed: Removed) -> bool:
 
 def _folded_biases(module: Any, removed: Removed, means: FoldedMeans | None) -> dict[str, Tensor]:
     """Return output biases that hold what the removed heads write on average."""
-    found: dict[str, Tensor] = {}
+    biases: dict[str, Tensor] = {}
     for site, heads in removed.items() if means is not None else ():
         if heads and means is not None:
             projection = module.get_submodule(site.projection)
             bias = getattr(projection, "bias", None)
             added = _written(projection, site, heads, means)
-            found[f"{site.projection}.bias"] = added if bias is None else bias.detach() + added
-    return found
+            biases[f"{site.projection}.bias"] = added if bias is None else bias.detach() + added
+    return biases
 
 
 def _written(projection: Any, site: Site, heads: Sequence[int], means: FoldedMeans) -> Tensor:

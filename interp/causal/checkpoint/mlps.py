@@ -46,7 +46,7 @@ class RemovedMlp:
 def removed_mlps(model: Model, labels: Sequence[str]) -> tuple[RemovedMlp, ...]:
     """Return the matrices of MLPs by name, such as L0MLP."""
     known = dict(located_mlps(model)) if labels else {}
-    found = []
+    mlps = []
     for label in labels:
         if label not in known or list(labels).count(label) > 1:
             what = "is named twice" if label in known else "does not exist"
@@ -62,24 +62,24 @@ def removed_mlps(model: Model, labels: Sequence[str]) -> tuple[RemovedMlp, ...]:
             )
         weight: Any = module.weight
         width = int(weight.shape[axis_of(module, "in")])
-        found.append(RemovedMlp(label, name, _inputs(model, known[label], width), width))
-    if len({mlp.output for mlp in found}) < len(found) or _shared(model, found):
+        mlps.append(RemovedMlp(label, name, _inputs(model, known[label], width), width))
+    if len({mlp.output for mlp in mlps}) < len(mlps) or _shared(model, mlps):
         raise OptionError(f"{model.name}: MLPs cannot be removed: layers share their weights")
-    return tuple(found)
+    return tuple(mlps)
 
 
 def _inputs(model: Model, where: Where, width: int) -> tuple[str, ...]:
     """Return the linear modules of the block that write `width` units, or gates and units."""
     attentions = tuple(f"{site.module}." for site in model.sites)
     block = block_of(model, where)
-    found = []
+    names = []
     for name, module in model.module.get_submodule(block).named_modules(prefix=block):
         if name == where.module or not plain_linear(module) or name.startswith(attentions):
             continue
         weight: Any = module.weight
         if int(weight.shape[axis_of(module, "out")]) in (width, 2 * width):
-            found.append(name)
-    return tuple(found)
+            names.append(name)
+    return tuple(names)
 
 
 def _shared(model: Model, mlps: Sequence[RemovedMlp]) -> bool:

@@ -38,15 +38,15 @@ def comparison_inputs(model: Model, seed: int) -> Prompts:
 
 def gated_edits(removed: Removed, means: Mapping[tuple[str, int], Tensor] | None) -> list[Edit]:
     """Return the edits that ablate the removed heads."""
-    found = []
+    edits = []
     for site, heads in removed.items():
         named = [Head(site.layer, h) for h in heads]
         if named and means is not None:
             given = dict(means)
-            found.append(mean(named, over="dataset", reference=given, stack=site.stack))
+            edits.append(mean(named, over="dataset", reference=given, stack=site.stack))
         elif named:
-            found.append(zero(named, stack=site.stack))
-    return found
+            edits.append(zero(named, stack=site.stack))
+    return edits
 
 
 def output_difference(
@@ -64,9 +64,9 @@ def output_difference(
     with torch.no_grad():
         with without_output(before.module, mlps, mlp_means):
             wanted = before.run(inputs, edits).double().cpu()
-        found = after.run(inputs).double().cpu()
+        logits = after.run(inputs).double().cpu()
     size = max(1.0, float(wanted.abs().max()))
-    return float((wanted - found).abs().max()) / size
+    return float((wanted - logits).abs().max()) / size
 
 
 def tolerance(model: Model) -> float:

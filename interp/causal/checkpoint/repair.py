@@ -196,7 +196,7 @@ def prune_in_rounds(
     several = len(model.stacks) > 1
     left = head_names({site: tuple(range(site.n_heads)) for site in model.sites}, several)
     gone: list[str] = []
-    current, found, first = model, None, math.nan
+    current, repaired, first = model, None, math.nan
     for number, count in enumerate(np.linspace(n, keep, rounds + 1)[1:].round().astype(int)):
         values: dict[str, Any] = {"seed": seed, "progress": progress} | options
         values |= {"without": gone} if gone else {}
@@ -204,7 +204,7 @@ def prune_in_rounds(
         worst = ordered(scores.helps(), lowest=True)[: len(left) - int(count)]
         gone += [scores.players.labels[i] for i in worst]
         left = [x for x in left if x not in gone]
-        found = repair_pruned(
+        repaired = repair_pruned(
             model,
             gone,
             task.prompts if reference is None else reference,
@@ -214,12 +214,12 @@ def prune_in_rounds(
             start=current,
             progress=progress,
         )
-        current = found.model
-        first = found.about["first_loss"] if number == 0 else first
-    assert found is not None
-    removed = checked_removal(model, found.removed)
-    about = dict(found.about) | {"rounds": rounds, "seed": seed, "first_loss": first}
-    return Repaired(found.model, removed, (), about)
+        current = repaired.model
+        first = repaired.about["first_loss"] if number == 0 else first
+    assert repaired is not None
+    removed = checked_removal(model, repaired.removed)
+    about = dict(repaired.about) | {"rounds": rounds, "seed": seed, "first_loss": first}
+    return Repaired(repaired.model, removed, (), about)
 
 
 def _backward(model: Model, module: nn.Module, ids: Sequence[Sequence[int]]) -> float:
@@ -230,8 +230,8 @@ def _backward(model: Model, module: nn.Module, ids: Sequence[Sequence[int]]) -> 
         with torch.no_grad():
             wanted = model.run({"input_ids": rows}).double().log_softmax(-1)
         with torch.enable_grad():
-            found = module(input_ids=rows).logits.double().log_softmax(-1)
-            lost = (wanted.exp() * (wanted - found)).sum() / n
+            log_p = module(input_ids=rows).logits.double().log_softmax(-1)
+            lost = (wanted.exp() * (wanted - log_p)).sum() / n
             lost.backward()
         total += float(lost.detach())
     return total

@@ -175,28 +175,30 @@ def save_pruned(
     probe = comparison_inputs(model, seed) if inputs is None else inputs
     try:
         weights = model if trained is None else trained.model
-        made = _first_that_fits(weights, removed, parts, means, form, temporary, path.name, probe)
+        written = _first_that_fits(
+            weights, removed, parts, means, form, temporary, path.name, probe
+        )
         stated("checked", 1, 2)
         about = {
-            "form": made.form,
+            "form": written.form,
             "kind": kind,
-            "means": made.means,
-            "mlp_means": made.mlp_means,
-            "notes": list(made.notes),
+            "means": written.means,
+            "mlp_means": written.mlp_means,
+            "notes": list(written.notes),
             "seed": seed,
             "n_random": n_random,
             "chosen": dict(made_with or {}),
             "source": source or model.name,
             "repair": None if trained is None else dict(trained.about),
         }
-        folded = means.heads if means is not None and made.means == "folded" else None
+        folded = means.heads if means is not None and written.means == "folded" else None
         certificate = certificate_of(
             model,
-            made.after,
+            written.after,
             removed,
             temporary,
             judged,
-            made.difference,
+            written.difference,
             folded,
             about,
             [mlp.label for mlp in parts],
@@ -210,7 +212,7 @@ def save_pruned(
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     stated("checkpoint", 2, 2)
-    return SavedCheckpoint(path, made.form, certificate)
+    return SavedCheckpoint(path, written.form, certificate)
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,18 +250,18 @@ def _removed(
     if isinstance(heads, LearnedGates):
         if mlps:
             raise OptionError("gates name the MLPs to remove; omit mlps=")
-        found, mlps = gated_parts(model, heads)
+        removed, mlps = gated_parts(model, heads)
     elif isinstance(heads, Repaired):
         if mlps:
             raise OptionError("a repaired model names the MLPs to remove; omit mlps=")
-        found, mlps = heads.removed, heads.mlps
+        removed, mlps = heads.removed, heads.mlps
     elif isinstance(heads, dict):
-        found = checked_removal(model, heads, mlps)
+        removed = checked_removal(model, heads, mlps)
     elif list(heads) or not mlps:
-        found = heads_by_name(model, heads)
+        removed = heads_by_name(model, heads)
     else:
-        found = checked_removal(model, {}, mlps)
-    return found, removed_mlps(model, mlps)
+        removed = checked_removal(model, {}, mlps)
+    return removed, removed_mlps(model, mlps)
 
 
 def _means(

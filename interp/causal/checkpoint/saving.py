@@ -104,13 +104,13 @@ class Saving:
         trained: dict[str, Any] = {} if self.rate is None else {"rate": self.rate}
         removed: Any
         if self.gates is not None:
-            found = LearnedGates.load(self.gates)
-            removed = found
-            gated_parts(model, found)  # refused before anything else is computed
-            if found.provenance.get("prompts_hash") == task.about()["prompts_hash"]:
-                held_out = tuple(found.provenance["judged_on"]) or judged.held_out
+            gates = LearnedGates.load(self.gates)
+            removed = gates
+            gated_parts(model, gates)  # refused before anything else is computed
+            if gates.provenance.get("prompts_hash") == task.about()["prompts_hash"]:
+                held_out = tuple(gates.provenance["judged_on"]) or judged.held_out
                 judged = Judged(task, held_out, spec)
-            how: dict[str, Any] = {"gates": self.gates.name, "method": found.method}
+            how: dict[str, Any] = {"gates": self.gates.name, "method": gates.method}
         elif self.rounds > 1:
             assert self.keep is not None
             given = {k: v for k, v in game.items() if k not in ("resume", "kind", "seed")}

@@ -83,9 +83,9 @@ class Verification:
         return not self.differences and self.tasks > 0
 
     def __repr__(self) -> str:
-        found = f"{len(self.differences)} statements differ"
+        outcome = f"{len(self.differences)} statements differ"
         if not self.differences:
-            found = (
+            outcome = (
                 "holds"
                 if self.tasks
                 else (
@@ -93,7 +93,7 @@ class Verification:
                     "removal costs"
                 )
             )
-        lines = [f"{self.folder}: {found} ({self.checked} statements computed again)"]
+        lines = [f"{self.folder}: {outcome} ({self.checked} statements computed again)"]
         lines += [f"  differs: {x}" for x in self.differences]
         lines += [f"  not checked: {x}" for x in self.not_checked]
         if self.tokens_per_second:
@@ -131,16 +131,16 @@ def verify_certificate(
     after = load(path, trust_remote_code=trust_remote_code)
     before = _original(stated, original)
     checking = _Checking(stated, path, after, before)
-    found = checking.computed(tasks, original is not None, trust_remote_code)
+    computed = checking.computed(tasks, original is not None, trust_remote_code)
     differences, missing = checking.differences, []
     if not stated["tasks"]:
         missing.append("tasks: none is stated, so nothing says what the removal costs")
-    counted = _compare(stated, found, "", differences, missing)
+    counted = _compare(stated, computed, "", differences, missing)
     pace = (
         {"after": after} if isinstance(before, NotChecked) else {"before": before, "after": after}
     )
     measured = speed(pace, comparison_inputs(after, 0)) if after.takes_text else {}
-    n_tasks = sum(isinstance(task, dict) for task in found["tasks"])
+    n_tasks = sum(isinstance(task, dict) for task in computed["tasks"])
     return Verification(path, tuple(differences), tuple(missing), counted, n_tasks, measured)
 
 
@@ -159,13 +159,13 @@ def _original(values: Mapping[str, Any], given: Model | str | None) -> Any:
         require_same_model(given, stated["content_hash"], "the removed heads")
         return given
     try:
-        found = load(given or values["source"], revision=stated["revision"])
+        model = load(given or values["source"], revision=stated["revision"])
     except LoadError as error:
         if given is not None:
             raise
         return NotChecked(f"{_ORIGINAL}: {error}")
-    require_same_model(found, stated["content_hash"], "the removed heads")
-    return found
+    require_same_model(model, stated["content_hash"], "the removed heads")
+    return model
 
 
 def _compare(
@@ -210,7 +210,7 @@ class _Checking:
     def computed(self, tasks: Sequence[Task], given: bool, trust: bool) -> dict[str, Any]:
         """Return the certificate with the values of now, and `NotChecked` where there is none."""
         stated, before = self.certificate, self.before
-        found = self._removal() | {
+        values = self._removal() | {
             "format": FORMAT,
             "seed": stated["seed"],
             "n_random": stated["n_random"],
@@ -224,18 +224,18 @@ class _Checking:
             "versions": NotChecked(_RECORD),
         }
         weights = sorted(self.folder.glob("*.safetensors"))
-        own = before if isinstance(before, NotChecked) else sizes(before)
-        found["size"] = {"before": own, "after": sizes(self.after, weights)}
-        found["tasks"] = [
+        size_before = before if isinstance(before, NotChecked) else sizes(before)
+        values["size"] = {"before": size_before, "after": sizes(self.after, weights)}
+        values["tasks"] = [
             failed
-            if isinstance(failed := found["kind"], NotChecked) and failed != before
+            if isinstance(failed := values["kind"], NotChecked) and failed != before
             else self._task(each, tasks, trust)
             for each in stated["tasks"]
         ]
-        if not any("random" in each for each in found["tasks"] if isinstance(each, dict)):
-            found["seed"] = found["n_random"] = NotChecked("no random set was drawn again")
+        if not any("random" in each for each in values["tasks"] if isinstance(each, dict)):
+            values["seed"] = values["n_random"] = NotChecked("no random set was drawn again")
         self._same_text()
-        return found
+        return values
 
     def _about_original(self) -> Any:
         if isinstance(self.before, NotChecked):
@@ -263,24 +263,22 @@ class _Checking:
         except (OptionError, ValueError) as error:
             self.differences.append(f"removed: it cannot be done again: {error}")
             return dict.fromkeys(unknown, NotChecked("the removal cannot be done again"))
-        found: dict[str, Any] = {name: stated[name] for name in names}
-        found |= {"form": self._form(), "means": slim.means, "mlp_means": of_mlps}
-        found |= {"notes": list(slim.notes), "means_hash": None}
+        statements: dict[str, Any] = {name: stated[name] for name in names}
+        statements |= {"form": self._form(), "means": slim.means, "mlp_means": of_mlps}
+        statements |= {"notes": list(slim.notes), "means_hash": None}
         if slim.means == "folded" and stated["means_hash"] is not None:
-            found["means_hash"] = NotChecked("the prompts of the means are not stored")
+            statements["means_hash"] = NotChecked("the prompts of the means are not stored")
         self._compare_weights(slim.module, folded="folded" in (slim.means, of_mlps))
         if self.trained:
             why = "the weights were trained, so only their shapes are compared"
-            found["removed"] = found["removed_mlps"] = NotChecked(why)
-        found["logits"] = self._outputs(mlps, folded="folded" in (slim.means, of_mlps))
-        return found
+            statements["removed"] = statements["removed_mlps"] = NotChecked(why)
+        statements["logits"] = self._outputs(mlps, folded="folded" in (slim.means, of_mlps))
+        return statements
 
     def _form(self) -> str:
         """Return the form that the config shows, where the stated one does not fit it."""
-        config, stated = (
-            parse_json(read_bytes(self.folder / "config.json")),
-            self.certificate["form"],
-        )
+        config = parse_json(read_bytes(self.folder / "config.json"))
+        stated = self.certificate["form"]
         if (KEY in config) == (stated == "compact"):
             return stated
         return "compact" if KEY in config else "smaller or zeroed"
@@ -322,17 +320,17 @@ class _Checking:
         else:
             inputs = comparison_inputs(before, self.certificate["seed"])
             edits = gated_edits(self.removed, None)
-            found = output_difference(before, self.after, inputs, edits, mlps)
-            if not found <= allowed:
+            difference = output_difference(before, self.after, inputs, edits, mlps)
+            if not difference <= allowed:
                 self.differences.append(
-                    f"outputs: they differ from the ablated model by {found:.2g}, allowed "
+                    f"outputs: they differ from the ablated model by {difference:.2g}, allowed "
                     f"{allowed:.2g}"
                 )
         return {"difference": NotChecked(why), "allowed": allowed}
 
     def _task(self, stated: Mapping[str, Any], tasks: Sequence[Task], trust: bool) -> Any:
         """Return the values of a task on its held-out prompts, measured again."""
-        name, reported = stated["task"], self.certificate
+        name, certificate = stated["task"], self.certificate
         task = self._made_again(stated, tasks, trust)
         if isinstance(task, NotChecked):
             return task
@@ -344,22 +342,22 @@ class _Checking:
         if not held_out or len({*held_out}) < len(held_out) or max(held_out) >= n:
             self.differences.append(f"{name}: held_out does not name different ones of {n} prompts")
             return NotChecked("its held-out prompts do not exist")
-        one = Judged(task, tuple(held_out), stated["spec"])
-        alone = isinstance(self.before, NotChecked)
-        found = judged_task(
-            None if alone else self.before,
+        judged = Judged(task, tuple(held_out), stated["spec"])
+        no_original = isinstance(self.before, NotChecked)
+        values = judged_task(
+            None if no_original else self.before,
             self.after,
             self.removed,
-            one,
-            reported["n_random"],
-            reported["seed"],
-            reported["removed_mlps"],
+            judged,
+            certificate["n_random"],
+            certificate["seed"],
+            certificate["removed_mlps"],
             repaired=self.trained,
         )
-        if alone:
-            later = ("before", "change", "unrepaired", "random")
-            found |= {part: self.before for part in later if part in stated}
-        return found
+        if no_original:
+            needs_original = ("before", "change", "unrepaired", "random")
+            values |= {part: self.before for part in needs_original if part in stated}
+        return values
 
     def _made_again(self, stated: Mapping[str, Any], tasks: Sequence[Task], trust: bool) -> Any:
         name, spec = stated["task"], stated["spec"]

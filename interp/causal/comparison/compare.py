@@ -72,7 +72,7 @@ def compare_importances(
         what: agreement_interval(rankings, scores, measure, n_boot, seed)
         for what, measure in MEASURES.items()
     }
-    made = {
+    provenance = {
         "model": rankings[0].about["model"],
         "content_hash": rankings[0].about["content_hash"],
         "importances": {r.name: r.about for r in rankings},
@@ -88,7 +88,7 @@ def compare_importances(
         intervals["spearman"],
         intervals["kendall"],
         chosen,
-        made,
+        provenance,
     )
 
 
@@ -128,8 +128,8 @@ def _short(labels: Sequence[str]) -> list[str]:
     shared = set.intersection(*(set(options.split(",")) for _, _, options in split))
     short = []
     for name, _, options in split:
-        own = [x for x in options.split(",") if x and x not in shared]
-        short.append(f"{name}:{','.join(own)}" if own else name)
+        options_left = [x for x in options.split(",") if x and x not in shared]
+        short.append(f"{name}:{','.join(options_left)}" if options_left else name)
     return short if len(set(short)) == len(set(labels)) else list(labels)
 
 

@@ -36,15 +36,15 @@ def redrawn(
             which = numbered(values.shape[1], label)
             n = int(which.max()) + 1
             weights[key] = draw_weights(redraw_counts(n, n_boot, rng), which)
-    found = np.empty((n_boot, len(scores), len(scores)))
+    agreements = np.empty((n_boot, len(scores), len(scores)))
     drawn = np.array(scores, dtype=np.float64)
     for i in range(n_boot):
         for m, values in enumerate(per_prompt):
             if values is not None:
                 mean = values @ weights[shared[m]][i]
                 drawn[m] = np.abs(mean) if magnitude[m] else mean
-        found[i] = measure(drawn)
-    return found
+        agreements[i] = measure(drawn)
+    return agreements
 
 
 def agreement_interval(
@@ -65,9 +65,9 @@ def agreement_interval(
         for r in rankings
         for x in [r.per_prompt]
     ]
-    found = np.full((m, m, 2), math.nan)
+    intervals = np.full((m, m, 2), math.nan)
     if n_boot < 2 or all(x is None for x in kept):
-        return found
+        return intervals
     shared = [
         (r.about["task_hash"], 0 if x is None else x.shape[1])
         for r, x in zip(rankings, kept, strict=True)
@@ -79,5 +79,5 @@ def agreement_interval(
         seen = drawn[:, i, j][np.isfinite(drawn[:, i, j])]
         ranked = min(np.ptp(scores[i]), np.ptp(scores[j])) > 0
         if ranked and (kept[i] is not None or kept[j] is not None) and len(seen):
-            found[i, j] = found[j, i] = percentile_interval(seen, tails_of(level))
-    return found
+            intervals[i, j] = intervals[j, i] = percentile_interval(seen, tails_of(level))
+    return intervals

@@ -50,7 +50,7 @@ class Ranking:
         The highest score ranks first.
         """
         if isinstance(given, Importance):
-            (key,), (made,) = given.table.provenance, given.table.provenance.values()
+            (key,), (provenance,) = given.table.provenance, given.table.provenance.values()
             return cls(
                 name or given.metric,
                 given.players.labels,
@@ -58,7 +58,7 @@ class Ranking:
                 given.per_prompt,
                 given.magnitude,
                 given.players,
-                _about(key, made),
+                _about(key, provenance),
                 given.clusters,
             )
         if isinstance(given, HeadTable):
@@ -72,7 +72,7 @@ class Ranking:
     @classmethod
     def _of_table(cls, table: HeadTable, name: str | None) -> Ranking:
         metric, model = only("metric", None, table.metrics), only("model", None, table.models)
-        frame, made = table.to_pandas(), table.provenance[model, metric]
+        frame, provenance = table.to_pandas(), table.provenance[model, metric]
         several = len(table.stacks) > 1
         labels = tuple(
             f"{stack} {Head(layer, head)}" if several else str(Head(layer, head))
@@ -91,25 +91,25 @@ class Ranking:
                 "average), so it ranks only some heads; use prompts with such rows"
             )
         kind = METHODS.get(method_of(metric))
-        magnitude = "of" not in made or (kind is not None and not kind.signed)
-        about = _about((model, metric), made)
+        magnitude = "of" not in provenance or (kind is not None and not kind.signed)
+        about = _about((model, metric), provenance)
         return cls(name or metric, labels, score, None, magnitude, None, about)
 
 
 def given_order(ranking: Sequence[Any], labels: Sequence[str]) -> list[int]:
     """Convert a list of labels or heads to numbers into `labels`, in the list's order."""
     place = {label: i for i, label in enumerate(labels)}
-    found: list[int] = []
+    numbers: list[int] = []
     for item in ranking:
         label: str = item if isinstance(item, str) and item in place else _head(item)
         if label not in place:
             raise UnknownName("player in the ranking", label, labels)
-        found.append(place[label])
-    twice = sorted({labels[i] for i in found if found.count(i) > 1})
+        numbers.append(place[label])
+    twice = sorted({labels[i] for i in numbers if numbers.count(i) > 1})
     if twice:
         raise OptionError(f"the ranking names {first_names(twice)} twice; name each player once")
-    require_all(labels, [labels[i] for i in found])
-    return found
+    require_all(labels, [labels[i] for i in numbers])
+    return numbers
 
 
 def require_all(labels: Sequence[str], ranked: Iterable[str]) -> None:

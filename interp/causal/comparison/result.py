@@ -123,15 +123,15 @@ class Comparison(Result):
         if not 0 < level < 1:
             raise OptionError(f"level={level}; a level must lie between 0 and 1")
         seed, n_boot = self.made["seed"], self.made["n_boot"]
-        found = {
+        intervals = {
             what: agreement_interval(self.rankings, self.scores, measure, n_boot, seed, level)
             for what, measure in MEASURES.items()
         }
         place = {name: i for i, name in enumerate(self.names)}
         none = np.full(2, math.nan)
         ends = [
-            found[row["metric"]][place[row["a"]], place[row["b"]]]
-            if row["metric"] in found
+            intervals[row["metric"]][place[row["a"]], place[row["b"]]]
+            if row["metric"] in intervals
             else none
             for row in self
         ]

@@ -72,8 +72,8 @@ def walks(
         values = {} if done is None else {"progress": lambda what, k, total: done(k)}
         if not isinstance(game, Game):
             values = {}
-        found = torch.as_tensor(game.values(torch.as_tensor(gates), **values))
-        return found.reshape(len(orders), steps, -1)
+        path_values = torch.as_tensor(game.values(torch.as_tensor(gates), **values))
+        return path_values.reshape(len(orders), steps, -1)
     parts = []
     for i, order in enumerate(orders):
         told_step = None if done is None else lambda k, i=i: done(i * steps + k)
@@ -164,7 +164,7 @@ def _chain(
     gates: Float[Tensor, "step player"],
     done: Callable[[int], None] | None,
 ) -> Float[Tensor, "step prompt"]:
-    found = torch.empty(len(gates), len(game.task), dtype=torch.double)
+    path_values = torch.empty(len(gates), len(game.task), dtype=torch.double)
     firsts = _first_sites(game)
     table = gates.to(game.model.device)
     for number, batch in enumerate(game.batches):
@@ -183,19 +183,19 @@ def _chain(
             for step in range(len(gates)):
                 raw = _next(game, number, last, firsts[int(order[step])], table[step : step + 1])
                 logits = pick(raw, batch.wanted, game.reuse)
-                found[step, list(batch.which)] = game.value_of(batch, logits).cpu()
+                path_values[step, list(batch.which)] = game.value_of(batch, logits).cpu()
                 if done is not None:
                     done((number * len(gates) + step + 1) // len(game.batches))
         game.trim(number)
-    bad = (~torch.isfinite(found)).nonzero()
+    bad = (~torch.isfinite(path_values)).nonzero()
     if len(bad):
         step, prompt = bad[0].tolist()
         raise NonFiniteError(
-            f"{game.model.name}: {game.task.name} is {float(found[step, prompt])} on prompt "
+            f"{game.model.name}: {game.task.name} is {float(path_values[step, prompt])} on prompt "
             f"{prompt} with {step + 1} players removed; the activations or the task's function "
             f"overflow; try float32 or another task"
         )
-    return found
+    return path_values
 
 
 @held()

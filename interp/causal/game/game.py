@@ -167,13 +167,13 @@ class Game:
         table = self.checked(gates)
         if self.ledger is None:
             return self._run(table, table, progress, 0)
-        known, found = self.ledger.find(table)
+        known, table_values = self.ledger.find(table)
         todo, done = (~known).nonzero().flatten(), int(known.sum())
         for part in todo.split(self._at_once()):
-            found[part] = self._run(table[part], table, progress, done)
-            self.ledger.add(table[part], found[part])
+            table_values[part] = self._run(table[part], table, progress, done)
+            self.ledger.add(table[part], table_values[part])
             done += len(part)
-        return found
+        return table_values
 
     def _at_once(self) -> int:
         """Return the coalitions per write to the ledger, about five seconds of forward passes."""
@@ -184,30 +184,30 @@ class Game:
         self, table: Tensor, whole: Tensor, progress: Progress | None, before: int
     ) -> Float[Tensor, "coalition prompt"]:
         """Compute the values of some rows of the whole table, after `before` others."""
-        found = torch.empty(len(table), len(self.task), dtype=torch.double)
+        run_values = torch.empty(len(table), len(self.task), dtype=torch.double)
         packs = self.packs(table)
         done = 0
         for number, batch in enumerate(self.batches):
             with inference(self.model.module):
                 for pack in packs[number]:
                     value = self.evaluate(number, pack, table[list(pack.rows)])
-                    found[torch.tensor(pack.rows)[:, None], torch.tensor(batch.which)] = value
+                    run_values[torch.tensor(pack.rows)[:, None], torch.tensor(batch.which)] = value
                     done += len(pack.rows)
                     if progress is not None:
                         what = f"{self.task.name}, {self.kind}"
                         progress(what, before + done // len(self.batches), len(whole))
             self.trim(number)
         assert done == len(table) * len(self.batches)
-        bad = (~torch.isfinite(found)).nonzero()
+        bad = (~torch.isfinite(run_values)).nonzero()
         if len(bad):
             coalition, prompt = bad[0].tolist()
             out = [x for x, g in zip(self.players.labels, table[coalition], strict=True) if g != 1]
             raise NonFiniteError(
-                f"{self.model.name}: {self.task.name} is {float(found[coalition, prompt])} on "
+                f"{self.model.name}: {self.task.name} is {float(run_values[coalition, prompt])} on "
                 f"prompt {prompt} with {len(out)} players changed ({', '.join(out[:4])}); the "
                 f"activations or the task's function overflow; try float32 or another task"
             )
-        return found
+        return run_values
 
     def estimate(self, gates: Any) -> RunEstimate:
         """Estimate the time and memory of `values(gates)`.
@@ -293,7 +293,7 @@ class Game:
             self._kept.pop(number, None)
 
     def _clean_values(self) -> Tensor:
-        found = torch.empty(len(self.task), dtype=torch.double)
+        clean = torch.empty(len(self.task), dtype=torch.double)
         with torch.no_grad():
             for number, batch in enumerate(self.batches):
                 logits = pick(self.clean_run(number).logits, batch.wanted, self.reuse)
@@ -302,15 +302,15 @@ class Game:
                         f"task {self.task.name}: {len(batch.which)} prompts gave an output of "
                         f"shape {tuple(logits.shape)}; expected one row per prompt"
                     )
-                found[list(batch.which)] = self.value_of(batch, logits).cpu()
+                clean[list(batch.which)] = self.value_of(batch, logits).cpu()
                 self.trim(number)
-        bad = (~torch.isfinite(found)).nonzero().flatten().tolist()
+        bad = (~torch.isfinite(clean)).nonzero().flatten().tolist()
         if bad:
             raise NonFiniteError(
-                f"{self.model.name}: {self.task.name} is {float(found[bad[0]])} on prompt {bad[0]} "
+                f"{self.model.name}: {self.task.name} is {float(clean[bad[0]])} on prompt {bad[0]} "
                 "of the clean run, so no score can be computed; check the task's function"
             )
-        return found
+        return clean
 
     def _check(self) -> None:
         """Raise if no head changes the task, or the corrupted prompts change nothing.

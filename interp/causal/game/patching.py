@@ -49,18 +49,18 @@ def restricted(
 
     Calls with other arguments or another shape use the module's own forward.
     """
-    own = forward_here(module)
+    original = forward_here(module)
     batch, pos = shape
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         x = args[0] if len(args) == 1 and not kwargs else None
         if not isinstance(x, Tensor) or x.shape[:-1] not in ((batch, pos), (batch * pos,)):
-            return own(*args, **kwargs)
+            return original(*args, **kwargs)
         picked = x.reshape(batch * pos, -1)[flat][None]
         if columns is not None:
             bias = None if module.bias is None else module.bias[columns]  # type: ignore[index]
             return nn.functional.linear(picked, module.weight[columns], bias)  # type: ignore[index,arg-type]
-        out = own(picked)
+        out = original(picked)
         if not scatter:
             return out
         full = out.new_zeros(batch * pos, out.shape[-1])

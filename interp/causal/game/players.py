@@ -152,7 +152,7 @@ def _label(by: str, site: Site, head: int) -> str:
 
 def _checked(model: Model, sites: Sequence[Site], heads: Any) -> list[tuple[str, int, int]]:
     """Return (stack, layer, head) of each head after checking that it exists and is unique."""
-    found = []
+    places = []
     for head in parse_heads(heads):
         fits = [s for s in sites if s.layer == head.layer and head.head < s.n_heads]
         if not fits:
@@ -163,5 +163,5 @@ def _checked(model: Model, sites: Sequence[Site], heads: Any) -> list[tuple[str,
             raise OptionError(
                 f"{head} exists in {', '.join(s.stack for s in fits)}; select one with stack="
             )
-        found.append((fits[0].stack, head.layer, head.head))
-    return found
+        places.append((fits[0].stack, head.layer, head.head))
+    return places

@@ -118,15 +118,15 @@ class Means:
 
     def fixed(self, real: Mapping[Site, Tensor]) -> dict[Site, Tensor]:
         """Return the means laid out for a batch with these real positions."""
-        found = {}
+        means = {}
         for site, total in self.total.items():
             mean = total / self.count[site].clamp_min(1)[:, None]
             if not self.by_position:
-                found[site] = mean[None]
+                means[site] = mean[None]
                 continue
             at = _order(real[site])
-            found[site] = mean[:, at].transpose(0, 1)
-        return found
+            means[site] = mean[:, at].transpose(0, 1)
+        return means
 
 
 def _order(real: Tensor) -> Tensor:
@@ -211,9 +211,9 @@ class TaskRuns:
 
 def z_of(model: Model, inputs: TaskInputs) -> dict[Site, Tensor]:
     """Return z of every attention in an undisturbed run, `[batch, head, query_pos, d_v]`."""
-    found: dict[Site, Tensor] = {}
-    _see(model, inputs, lambda site, call, real: found.update({site: call.z.clone()}))
-    return found
+    outputs: dict[Site, Tensor] = {}
+    _see(model, inputs, lambda site, call, real: outputs.update({site: call.z.clone()}))
+    return outputs
 
 
 def _see(model: Model, inputs: TaskInputs, visit: Any) -> None:
@@ -235,11 +235,11 @@ def resample_sources(task: Task, lengths: list[int], seed: int) -> list[int]:
             "use prompts of equal length, or a mean"
         )
     order = np.random.default_rng(seed).permutation(len(task))
-    found = [0] * len(task)
+    sources = [0] * len(task)
     # a single cycle, so that no prompt is its own source
     for i, j in zip(order, np.roll(order, 1), strict=True):
-        found[int(i)] = int(j)
-    return found
+        sources[int(i)] = int(j)
+    return sources
 
 
 def require_equal_lengths(task: Task) -> None:

@@ -264,8 +264,8 @@ def pick(
     if wanted is None:
         return logits
     if reuse.unembedding is not None and logits.shape[:2] == (1, copies * len(wanted.flat)):
-        made = wanted.columns is None or reuse.columns
-        return logits[0] if made else logits[0][:, wanted.columns]
+        selected = wanted.columns is None or reuse.columns
+        return logits[0] if selected else logits[0][:, wanted.columns]
     return wanted.of(logits, copies)
 
 

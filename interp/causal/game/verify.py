@@ -183,7 +183,7 @@ class _Trial:
                 for handle in handles:
                     handle.remove()
             shapes.append(seen)
-        found = {}
+        batch_first = {}
         for name in names:
             flags = []
             for one, two in zip(shapes[0][name], shapes[1][name], strict=True):
@@ -191,8 +191,8 @@ class _Trial:
                 if grows not in ([], [0]) or (grows and two[0] != 2 * one[0]):
                     return None
                 flags.append(bool(grows))
-            found[name] = tuple(flags)
-        return found
+            batch_first[name] = tuple(flags)
+        return batch_first
 
     # --- trying ---------------------------------------------------------------------------------
 
@@ -307,12 +307,12 @@ class _Trial:
         finally:
             for handle in handles:
                 handle.remove()
-        found: list[str] = []
+        tail: list[str] = []
         for name, x in started.items():  # in the order of starting, so outer modules come first
-            nested = any(name.startswith(f"{outer}.") for outer in found)
+            nested = any(name.startswith(f"{outer}.") for outer in tail)
             if x.shape[:-1] == shape and not nested and self._pointwise(self.modules[name], x):
-                found.append(name)
-        return found
+                tail.append(name)
+        return tail
 
     def _pointwise(self, module: nn.Module, like: Tensor) -> bool:
         generator = torch.Generator().manual_seed(0)

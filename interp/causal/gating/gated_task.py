@@ -103,13 +103,13 @@ class GatedTask:
         table = table.to(self.game.model.device, torch.double)
         if not self.units.mlps:
             return self.game.values(table)
-        found = torch.empty(len(table), len(self.game.task), dtype=torch.double)
+        set_values = torch.empty(len(table), len(self.game.task), dtype=torch.double)
         for number, batch in enumerate(self.game.batches):
             for row, gates in enumerate(table):
-                found[row, list(batch.which)] = self.value(number, gates[None]).double().cpu()
-        if not bool(torch.isfinite(found).all()):
+                set_values[row, list(batch.which)] = self.value(number, gates[None]).double().cpu()
+        if not bool(torch.isfinite(set_values).all()):
             raise NonFiniteError(f"{self.game.task.name} is NaN or infinite under a set of gates")
-        return found
+        return set_values
 
     @holding
     @contextmanager

@@ -118,17 +118,17 @@ def learn_gates(
     fits, upper = [], []
     each = steps * (3 if method == "causal" else 1)
     for number in range(n_restarts):
-        own = seed * 1000 + number
+        restart_seed = seed * 1000 + number
 
         def tell(step: int, before: int = number * each) -> None:
             if progress is not None and step % 10 == 0:
                 progress("gates", before + step, n_restarts * each)
 
         if method == "hard_concrete":
-            settings = {"seed": own, "steps": steps, "rate": rate, "tell": tell}
+            settings = {"seed": restart_seed, "steps": steps, "rate": rate, "tell": tell}
             fits.append(fit_hard_concrete(gated, costs, penalty, span, **settings))
         else:
-            down, up = _causal(gated, penalty, span, own, steps, rate, tell)
+            down, up = _causal(gated, penalty, span, restart_seed, steps, rate, tell)
             fits.append(down)
             upper.append(up.gate)
     gate = np.stack([f.gate for f in fits])
@@ -136,8 +136,8 @@ def learn_gates(
     held_out, on_fitted = _judged(
         model, judged, gated, units, kind, gate, n_random, seed, options, ends
     )
-    made = model_provenance(model) | gated.game.about() | task.about()
-    made |= {
+    provenance = model_provenance(model) | gated.game.about() | task.about()
+    provenance |= {
         "method": method,
         "penalty": penalty,
         "rate": rate,
@@ -168,7 +168,7 @@ def learn_gates(
         task.unit,
         task.higher_is_better,
         clusters,
-        made,
+        provenance,
     )
 
 
@@ -265,7 +265,12 @@ def _judged(
     random = layer_matched_sets(units, kept[0].numpy(), n_random, rng)
     table = torch.cat([torch.ones(1, len(units)), torch.zeros(1, len(units)), kept, random])
     other = GatedTask(model, judged, units, kind, seed=seed, **options)
-    found = other.values(table).numpy()
+    set_values = other.values(table).numpy()
     n = 2 + len(kept)
-    sets = {"all": found[:1], "none": found[1:2], "kept": found[2:n], "random": found[n:]}
+    sets = {
+        "all": set_values[:1],
+        "none": set_values[1:2],
+        "kept": set_values[2:n],
+        "random": set_values[n:],
+    }
     return sets, fitted

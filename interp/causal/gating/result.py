@@ -115,11 +115,11 @@ class LearnedGates(Result):
             return tuple("kept" if g > OPEN else "removed" for g in self.score)
         kept = (self.gate > OPEN).mean(0)
         closed = (self.upper <= OPEN).mean(0)
-        found = []
+        classes = []
         for k, c in zip(kept, closed, strict=True):
             some = "sufficient" if k > 0 else "interfering" if c > 0.5 else "irrelevant"
-            found.append("necessary" if k == 1 else some)
-        return tuple(found)
+            classes.append("necessary" if k == 1 else some)
+        return tuple(classes)
 
     def _facts(self) -> Mapping[str, Any]:
         return {"metric": f"gate_{self.method}", "unit": "gate"}

@@ -50,9 +50,9 @@ class GatedUnits:
             for number in range(len(heads)):
                 sites = {site.name for site, _ in heads.heads_of(number)}
                 groups.append("all" if heads.kind == "layers" else "+".join(sorted(sites)))
-        found = [] if mlps == "none" else located_mlps(model)
-        groups += ["mlps"] * len(found)
-        return cls(heads, tuple(found), tuple(groups))
+        located = [] if mlps == "none" else located_mlps(model)
+        groups += ["mlps"] * len(located)
+        return cls(heads, tuple(located), tuple(groups))
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -63,12 +63,12 @@ class GatedUnits:
     @property
     def head_labels(self) -> tuple[tuple[str, ...], ...]:
         """Labels of the heads of every unit; none for an MLP."""
-        found: list[tuple[str, ...]] = []
+        labels: list[tuple[str, ...]] = []
         for number in range(self.n_heads):
             assert self.players is not None
             mine = self.players.heads_of(number)
-            found.append(tuple(str(Head(site.layer, h, site.stack)) for site, h in mine))
-        return (*found, *(() for _ in self.mlps))
+            labels.append(tuple(str(Head(site.layer, h, site.stack)) for site, h in mine))
+        return (*labels, *(() for _ in self.mlps))
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -92,17 +92,17 @@ class GatedUnits:
             raise UnknownName("cost", of, COSTS)
         if of == "count":
             return np.ones(len(self))
-        found = np.zeros(len(self))
+        costs = np.zeros(len(self))
         if self.players is not None:
             for number in range(len(self.players)):
                 for site, _ in self.players.heads_of(number):
-                    found[number] += _head_cost(model, site, of, tokens)
+                    costs[number] += _head_cost(model, site, of, tokens)
         for at, (_, where) in enumerate(self.mlps, self.n_heads):
             n = _mlp_weights(model, where)
-            found[at] = {"parameters": n, "flops": 2 * n, "cache": 0}[of]
-        if not found.any():
+            costs[at] = {"parameters": n, "flops": 2 * n, "cache": 0}[of]
+        if not costs.any():
             raise OptionError(f"no unit costs any {of}; choose another cost")
-        return found
+        return costs
 
 
 def _head_cost(model: Model, site: Site, of: str, tokens: float) -> float:
@@ -139,7 +139,7 @@ def block_of(model: Model, where: Where) -> str:
 
 def located_mlps(model: Model) -> list[tuple[str, Where]]:
     """Return the label of every MLP that is located, and the tensor that it writes."""
-    found, reasons = [], []
+    located, reasons = [], []
     for site in model.sites:
         if "mlp_out" not in site.streams:
             reasons.append(site.name)
@@ -150,13 +150,13 @@ def located_mlps(model: Model) -> list[tuple[str, Where]]:
             continue
         several = len(model.stacks) > 1
         label = f"L{site.layer}MLP"
-        found.append((f"{site.stack} {label}" if several else label, where))
-    if not found:
+        located.append((f"{site.stack} {label}" if several else label, where))
+    if not located:
         raise OptionError(
             f"{model.name}: no MLP that writes to the residual stream was located "
             f"({', '.join(reasons[:3])}); gate heads only (mlps='none')"
         )
-    return found
+    return located
 
 
 def selected(task: Task, which: list[int]) -> Task:

@@ -20,8 +20,8 @@ def file_task(path: Path) -> dict[str, Any]:
     documents: list[dict[str, Any]] = []
     for number, line in enumerate(read_lines(path), 1):
         if line.strip():
-            own = {"text": line} if path.suffix == ".txt" else _document(path, number, line)
-            documents.append(own)
+            document = {"text": line} if path.suffix == ".txt" else _document(path, number, line)
+            documents.append(document)
     if not documents:
         raise PromptError(f"{path} contains no documents")
 

@@ -96,7 +96,7 @@ def harness_task(
         return weights[prompt] * log_p.sum()
 
     prompts = Prompts(tuple(ids), f"choices of {task}", clusters=tuple(clusters))
-    made = custom(
+    task_of_choices = custom(
         model,
         prompts,
         read,
@@ -105,4 +105,4 @@ def harness_task(
         unit="nats (log p of the right choice over the others)",
         higher_is_better=True,
     )
-    return replace(made, detail=f"{made.detail} {weights}", chance=0.0)
+    return replace(task_of_choices, detail=f"{task_of_choices.detail} {weights}", chance=0.0)

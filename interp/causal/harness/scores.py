@@ -94,24 +94,24 @@ def harness_scores(
     sets = random_sets(model, chosen, n_random, seed)
     harness = HarnessRun(model, tasks, n_shot=n_shot, n=n, batch_size=batch_size, seed=seed)
     report, total = progress or silent, len(runs) + len(sets)
-    found: dict[str, Values] = {}
+    by_run: dict[str, Values] = {}
     read = hashlib.sha256()
     for done, (name, given) in enumerate(runs.items(), 1):
         results = harness.results(given)
         if name == OWN:
             each = (s for samples in results["samples"].values() for s in samples)
             read.update("".join(s["doc_hash"] + s["prompt_hash"] for s in each).encode())
-        found[name] = document_values(results)
+        by_run[name] = document_values(results)
         report("harness", done, total)
     drawn = []
     for done, given in enumerate(sets, len(runs) + 1):
         drawn.append(document_values(harness.results([zero(given)])))
         report("harness", done, total)
     if drawn:
-        own = found[OWN]
-        found[RANDOM] = {
+        unedited = by_run[OWN]
+        by_run[RANDOM] = {
             k: (np.mean([d[k][0] for d in drawn], 0), float(np.mean([d[k][1] for d in drawn])))
-            for k in own
+            for k in unedited
         }
     options = {
         "n_shot": n_shot,
@@ -120,7 +120,7 @@ def harness_scores(
         "seed": seed,
         "n_random": n_random,
     }
-    made = model_provenance(model) | {
+    provenance = model_provenance(model) | {
         "prompts": ", ".join(tasks),
         "prompts_hash": read.hexdigest(),
         "tasks": list(tasks),
@@ -130,7 +130,7 @@ def harness_scores(
         "options": options,
         "made_by": "interp.causal.harness_scores",
     }
-    return run_rows(found, made)
+    return run_rows(by_run, provenance)
 
 
 def document_values(results: Mapping[str, Any]) -> Values:
@@ -139,7 +139,7 @@ def document_values(results: Mapping[str, Any]) -> Values:
     Values that are a sum of log-probabilities with a number of units, as of perplexity, become nats
     per unit; NaN where a metric has no value per document.
     """
-    found: Values = {}
+    by_metric: Values = {}
     for task, samples in results["samples"].items():
         for name in dict.fromkeys(m for sample in samples for m in sample["metrics"]):
             reported = [
@@ -148,8 +148,8 @@ def document_values(results: Mapping[str, Any]) -> Values:
                 if key.partition(",")[0] == name and isinstance(x, (int, float))
             ]
             values = np.array([_value(sample.get(name)) for sample in samples])
-            found[task, name] = values, float(reported[0]) if reported else np.nan
-    return found
+            by_metric[task, name] = values, float(reported[0]) if reported else np.nan
+    return by_metric
 
 
 def _value(x: Any) -> float:
@@ -193,7 +193,7 @@ def run_rows(found: Mapping[str, Values], made: Mapping[str, Any]) -> ResultRows
         values.append(x)
 
     for task, metric in found[OWN]:
-        own = found[OWN][task, metric][0]
+        unedited = found[OWN][task, metric][0]
         for run, mine in found.items():
             x, reported = mine[task, metric]
             add(task, metric, run, x, reported, np.nan)
@@ -202,8 +202,8 @@ def run_rows(found: Mapping[str, Values], made: Mapping[str, Any]) -> ResultRows
                 continue
             null = np.nan
             if run == "without" and RANDOM in found:
-                null = float(np.nanmean(found[RANDOM][task, metric][0] - own))
-            add(task, metric, f"{run} - {OWN}", mine[task, metric][0] - own, np.nan, null)
+                null = float(np.nanmean(found[RANDOM][task, metric][0] - unedited))
+            add(task, metric, f"{run} - {OWN}", mine[task, metric][0] - unedited, np.nan, null)
     width = max(map(len, values))
     each = np.full((len(values), width), np.nan)
     for row, x in enumerate(values):

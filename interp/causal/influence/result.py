@@ -183,8 +183,8 @@ class TextRows:
             self._before = None
 
     def _refuse_others(self, path: Path, found: Mapping[str, Any]) -> None:
-        own = self.settings
-        differ = [k for k in sorted({*found, *own}) if found.get(k) != own.get(k)]
+        settings = self.settings
+        differ = [k for k in sorted({*found, *settings}) if found.get(k) != settings.get(k)]
         if differ:
             raise OptionError(
                 f"{path} contains scores made with another {', '.join(differ)}; choose another "

@@ -142,12 +142,12 @@ def attention_influence(
         "block": _BLOCK,
         **identity_of(model),
     }
-    made = {
+    provenance_of_run = {
         "versions": provenance["versions"],
         "made_by": "interp.causal.attention_influence",
     }
     total, done, bos = count_texts(texts), 0, bos_id(model)
-    with TextRows(None if out is None else Path(out), settings, made) as rows:
+    with TextRows(None if out is None else Path(out), settings, provenance_of_run) as rows:
         for block in in_blocks(source, _BLOCK):
             if not rows.hold(block):
                 cuts = [text_windows(model, text, limit, long, bos) for text in block]
@@ -178,17 +178,17 @@ class _Run:
             owners = [windows[j][0] for j in pack]
             part = [windows[j][1] for j in pack]
             try:
-                found = self._losses(part)
+                losses = self._losses(part)
             except NonFiniteError:
-                found = self._one_by_one(part, owners, wrong)
-            for owner, window, values in zip(owners, part, found, strict=True):
+                losses = self._one_by_one(part, owners, wrong)
+            for owner, window, values in zip(owners, part, losses, strict=True):
                 total[owner] += values * (len(window) - 1)
                 count[owner] += len(window) - 1
-        made = []
+        text_rows = []
         for i, (text, c) in enumerate(zip(block, cuts, strict=True)):
             values = total[i] / count[i] if count[i] else np.full(total.shape[1], math.nan)
-            made.append(_row(text, c, int(count[i]), values, c.reason or wrong.get(i, "")))
-        return made
+            text_rows.append(_row(text, c, int(count[i]), values, c.reason or wrong.get(i, "")))
+        return text_rows
 
     def _packs(self, windows: Sequence[Sequence[int]]) -> list[range]:
         """Yield the windows, sorted by length, that share a forward pass."""
@@ -216,13 +216,13 @@ class _Run:
         self, windows: Sequence[tuple[int, ...]], owners: Sequence[int], wrong: dict[int, str]
     ) -> Float[Array, "window clean_masked_random"]:
         """Run a batch one text at a time and record the texts whose loss is not finite."""
-        found = np.full((len(windows), 1 + len(self.gates)), math.nan)
+        losses = np.full((len(windows), 1 + len(self.gates)), math.nan)
         for j, window in enumerate(windows):
             try:
-                found[j] = self._losses([window])[0]
+                losses[j] = self._losses([window])[0]
             except NonFiniteError:
                 wrong[owners[j]] = "the loss is NaN or infinite"
-        return found
+        return losses
 
 
 def _row(
@@ -283,21 +283,21 @@ def _random_sets(
     pools = []
     for index in players.member.values():
         here = index.tolist()
-        own = [i for i in here if i in set(masked)]
+        masked_here = [i for i in here if i in set(masked)]
         others = [i for i in here if i not in set(masked)]
-        if own:
-            pools.append((others if len(others) >= len(own) else here, len(own)))
+        if masked_here:
+            pools.append((others if len(others) >= len(masked_here) else here, len(masked_here)))
     possible = math.prod(math.comb(len(pool), n) for pool, n in pools)
-    found: dict[tuple[int, ...], None] = {}
+    sets: dict[tuple[int, ...], None] = {}
     tries = 0
-    while len(found) < min(n_random, possible) and tries < 100 * n_random:
+    while len(sets) < min(n_random, possible) and tries < 100 * n_random:
         tries += 1
         drawn = tuple(
             sorted(int(i) for pool, n in pools for i in rng.choice(pool, n, replace=False))
         )
         if drawn != tuple(masked):
-            found.setdefault(drawn)
-    return [list(chosen) for chosen in found]
+            sets.setdefault(drawn)
+    return [list(chosen) for chosen in sets]
 
 
 def _gates(out: Sequence[Sequence[int]], n: int) -> Float[Tensor, "coalition player"]:

@@ -106,10 +106,10 @@ def _text(number: int, given: Any, where: str, default: Any = None) -> Text:
         if not isinstance(content, str):
             have = f"its fields are {', '.join(map(str, given))}" if given else "it has no fields"
             raise PromptError(f"{where} has no text in a field 'text'; {have}")
-        found = given.get("id")
-        if found is not None and not isinstance(found, (str, int)):
-            found = json.dumps(found)
-        return Text(number, name if found is None else found, content)
+        identifier = given.get("id")
+        if identifier is not None and not isinstance(identifier, (str, int)):
+            identifier = json.dumps(identifier)
+        return Text(number, name if identifier is None else identifier, content)
     if isinstance(given, str) and default is None:
         return Text(number, name, given)
     if isinstance(given, (tuple, list)) and default is None:

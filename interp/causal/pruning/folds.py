@@ -45,12 +45,12 @@ def folds(
     if number < 2:
         return []
     rng = np.random.default_rng([seed, 5])
-    found = [_split(np.ones(number), rng)]
-    while len(found) <= n_loops:
+    splits = [_split(np.ones(number), rng)]
+    while len(splits) <= n_loops:
         times = redraw_counts(number, 1, rng)[0].astype(float)
         if (times > 0).sum() > 1:
-            found.append(_split(times, rng))
-    return [Fold(fold.first[which], fold.second[which]) for fold in found]
+            splits.append(_split(times, rng))
+    return [Fold(fold.first[which], fold.second[which]) for fold in splits]
 
 
 def _split(times: Float[Array, " prompt"], rng: np.random.Generator) -> Fold:
@@ -85,13 +85,13 @@ def loop_areas(
     rng = np.random.default_rng([seed, 6])
     n_draws = len(random)
     other = np.trapezoid(random, share, axis=1)  # [draw, prompt]
-    found = []
+    areas = []
     for k, fold in enumerate(every):
         times = fold.first + fold.second
         mine = np.trapezoid(swapped(fold, own[2 * k], own[2 * k + 1]), share, axis=0)
         draws = redraw_counts(n_draws, 1, rng)[0] / n_draws
-        found.append(float(((mine - draws @ other) * times).sum() / times.sum()))
-    return found
+        areas.append(float(((mine - draws @ other) * times).sum() / times.sum()))
+    return areas
 
 
 def loop_interval(value: float, loops: Sequence[float], n: int) -> tuple[float, float]:

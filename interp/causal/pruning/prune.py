@@ -136,7 +136,7 @@ def pruning_curve(
     else:
         removed = plan.removed
         paths, drawn, random = plan.values(stated, 0)
-    own, halves = paths[0], paths[1:3]
+    ranked, halves = paths[0], paths[1:3]
     game, task_unit = plan.game, task.unit
     last = int(plan.counts[-1])
     apart, loops = None, []
@@ -145,8 +145,8 @@ def pruning_curve(
         if len(random) and len(plan.folds) > 1:
             share = plan.coarse / last
             loops = loop_areas(plan.folds[1:], drawn, random, share, seed)
-    made = model_provenance(model) | game.about()
-    made |= {
+    provenance = model_provenance(model) | game.about()
+    provenance |= {
         "how": how,
         "order": order,
         "ranking": plan.name,
@@ -161,14 +161,14 @@ def pruning_curve(
         plan.name,
         plan.counts,
         tuple(game.players.labels[i] for i in removed[:last]),
-        own,
+        ranked,
         random,
         len(game),
         order,
         task_unit,
         task.higher_is_better,
         seed,
-        made,
+        provenance,
         apart,
         tuple(loops),
         task.clusters,
@@ -241,8 +241,12 @@ class _Plan:
 
     def _groups(self) -> list[tuple[list[list[int]], np.ndarray]]:
         """Return the ranking and its halves, bootstrap draws and random orders, with counts."""
-        own = [] if self.removed is None else [self.removed, *self.half_orders[:2]]
-        return [(own, self.counts), (self.half_orders[2:], self.coarse), (self.orders, self.coarse)]
+        ranked = [] if self.removed is None else [self.removed, *self.half_orders[:2]]
+        return [
+            (ranked, self.counts),
+            (self.half_orders[2:], self.coarse),
+            (self.orders, self.coarse),
+        ]
 
     def values(self, progress: Progress, before: int) -> list[np.ndarray]:
         """Return `[order, count, prompt]` of the ranking, bootstrap draws and random orders."""
@@ -254,12 +258,12 @@ class _Plan:
 
         n = len(self.game.task)
         table = self.game.values(self._gates(out), progress=tell).numpy() if out else np.empty(())
-        found = []
+        paths = []
         for orders, counts in self._groups():
             rows, index = index[: len(orders) * len(counts)], index[len(orders) * len(counts) :]
             shape = (len(orders), len(counts), n)
-            found.append(table[rows].reshape(shape) if rows else np.empty(shape))
-        return found
+            paths.append(table[rows].reshape(shape) if rows else np.empty(shape))
+        return paths
 
     def _coalitions(self) -> tuple[list[frozenset[int]], list[int]]:
         """Return every distinct set of removed players, and the sets that each order needs."""
@@ -285,8 +289,8 @@ def _greedy(plan: _Plan, progress: Progress) -> tuple[list[int], np.ndarray]:
     if plan.folds:
         which += [plan.folds[0].first > 0, plan.folds[0].second > 0]
     each = plan.greedy_evaluations // len(which)
-    found = [_greedy_on(plan, progress, on, k * each) for k, on in enumerate(which)]
-    return found[0][0], np.stack([path for _, path in found])
+    searches = [_greedy_on(plan, progress, on, k * each) for k, on in enumerate(which)]
+    return searches[0][0], np.stack([path for _, path in searches])
 
 
 def _greedy_on(

@@ -170,12 +170,12 @@ class PruningCurve(Result):
         """
         if self.held_out_per_prompt is None:
             return None
-        found = self._area(self.held_out_per_prompt)
+        area = self._area(self.held_out_per_prompt)
         if not self.loops:
-            return found
+            return area
         loops = [self._sign * x for x in self.loops]
-        low, high = loop_interval(found.value, loops, self.n_clusters)
-        return Measured(found.value, low, high)
+        low, high = loop_interval(area.value, loops, self.n_clusters)
+        return Measured(area.value, low, high)
 
     @property
     def _sign(self) -> int:
@@ -192,13 +192,13 @@ class PruningCurve(Result):
             raise OptionError("area needs random orders as a baseline; set n_random")
         sign = self._sign
         share = self.counts / self.counts[-1]
-        own = sign * np.trapezoid(per_prompt, share, axis=0)  # [prompt]
+        ranked = sign * np.trapezoid(per_prompt, share, axis=0)  # [prompt]
         share = self.measured_at_random / self.counts[-1]
         other = sign * np.trapezoid(self.random_per_prompt, share, axis=1)  # [draw, prompt]
-        value = float(own.mean() - other.mean())
+        value = float(ranked.mean() - other.mean())
         if self.n_clusters < 2:
             return Measured(value, math.nan, math.nan)
-        over_prompts = float(standard_error((own - other.mean(0))[None], self.clusters)[0])
+        over_prompts = float(standard_error((ranked - other.mean(0))[None], self.clusters)[0])
         over_orders = float(standard_error(other.mean(1)[None])[0])
         errors = [(over_prompts, self.n_clusters - 1.0), (over_orders, len(other) - 1.0)]
         low, high = around(np.array([value]), errors)[0].tolist()

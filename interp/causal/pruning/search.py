@@ -89,12 +89,12 @@ def search_curves(
         raise OptionError(f"task {task.name} has one prompt or cluster; nothing is held out")
     fit, judged = selected(task, first), selected(task, second)
     shared: dict[str, Any] = {"kind": kind, "players": players} | options
-    found: list[PruningCurve] = []
+    curves: list[PruningCurve] = []
     for name in methods:
         values: dict[str, Any] = {"seed": seed, "progress": progress} | shared
         if name == "greedy":
-            own = pruning_curve(model, fit, how="greedy", n_random=0, held_out=False, **values)
-            order = list(own.removed)[::-1]
+            greedy = pruning_curve(model, fit, how="greedy", n_random=0, held_out=False, **values)
+            order = list(greedy.removed)[::-1]
         elif name == "gates":
             order = _by_gates(model, fit, n_restarts, values)
         elif name == "pairs":
@@ -103,9 +103,9 @@ def search_curves(
             ranking = importances(model, fit, [name], **values)[name]
             labels = ranking.players.labels
             order = [labels[i] for i in ordered(ranking.helps())]
-        values |= {"n_random": 0 if found else n_random, "steps": steps, "held_out": False}
-        found.append(pruning_curve(model, judged, order, name=name, **values))
-    return found
+        values |= {"n_random": 0 if curves else n_random, "steps": steps, "held_out": False}
+        curves.append(pruning_curve(model, judged, order, name=name, **values))
+    return curves
 
 
 def _by_gates(model: Model, fit: Task, restarts: int, values: dict[str, Any]) -> list[str]:

@@ -96,9 +96,9 @@ def banzhaf(
     if method == "exact":
         every = 2 ** min(n, EXACT) - 2
         check_budget(n, target_sem, max_evaluations, least=every, why="the exact mode")
-        found = banzhaf_exact(game, progress=progress)
+        solution = banzhaf_exact(game, progress=progress)
     else:
-        found = banzhaf_sampled(
+        solution = banzhaf_sampled(
             game,
             target_sem=target_sem,
             max_evaluations=max_evaluations,
@@ -107,10 +107,10 @@ def banzhaf(
         )
     figures: dict[str, Any] = {"method": method}
     if method == "sampled":
-        figures |= {"evaluations": found.evaluations}
+        figures |= {"evaluations": solution.evaluations}
     return as_importance(
         game,
-        found,
+        solution,
         summary="banzhaf",
         options=figures,
         made_by="interp.causal.banzhaf",
@@ -155,8 +155,8 @@ def banzhaf_sampled(
         if progress is not None:
             aim = 2 * (most if most < 2**62 else have + count)
             report = lambda k, h=have, a=aim: progress(game_name(game), 2 * h + k, a)  # noqa: E731
-        found = values(game, np.concatenate([coin, 1 - coin]), report)
-        change = found[:count] - found[count:]
+        table = values(game, np.concatenate([coin, 1 - coin]), report)
+        change = table[:count] - table[count:]
         sign = 2 * coin - 1
         total += sign.T @ change
         means += list(sign * change.mean(1)[:, None])

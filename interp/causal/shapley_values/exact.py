@@ -44,8 +44,8 @@ def exact_values(
     weights = shapley_weights(n) if weights is None else weights
     table = subsets(n)
     v_all, v_none = end_values(game)
-    found = np.outer(_coefficients(table[-1:], weights)[0], v_all)
-    found += np.outer(_coefficients(table[:1], weights)[0], v_none)
+    totals = np.outer(_coefficients(table[-1:], weights)[0], v_all)
+    totals += np.outer(_coefficients(table[:1], weights)[0], v_none)
     inner, done = table[1:-1], 0
     for part in np.array_split(inner, max(1, math.ceil(len(inner) / _CHUNK))):
         if not len(part):
@@ -53,9 +53,9 @@ def exact_values(
         report = None
         if progress is not None:
             report = lambda k, d=done: progress(game_name(game), d + k, len(inner))  # noqa: E731
-        found += _coefficients(part, weights).T @ values(game, part, report)
+        totals += _coefficients(part, weights).T @ values(game, part, report)
         done += len(part)
-    return Solution(found, np.zeros(n), len(inner), v_all, v_none)
+    return Solution(totals, np.zeros(n), len(inner), v_all, v_none)
 
 
 def _coefficients(

@@ -139,9 +139,11 @@ def _likeliest(gates: Array, values: Array) -> tuple[Array, float, float]:
     loss = _Likelihood(gates, values).loss
     limits = [(-12.0, 2.0)] * n + [(-4.0, 6.0), (-12.0, 0.0)]
     options = {"maxiter": _STEPS}
-    found = minimize(loss, _start(n), jac=True, method="L-BFGS-B", bounds=limits, options=options).x
-    rho = np.exp(-np.exp(found[:n]))
-    return rho, float(np.exp(found[n])), float(np.exp(found[n + 1])) + _LEAST_NOISE
+    parameters = minimize(
+        loss, _start(n), jac=True, method="L-BFGS-B", bounds=limits, options=options
+    ).x
+    rho = np.exp(-np.exp(parameters[:n]))
+    return rho, float(np.exp(parameters[n])), float(np.exp(parameters[n + 1])) + _LEAST_NOISE
 
 
 def _nodes(n: int) -> tuple[Array, Array]:

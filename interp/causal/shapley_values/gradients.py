@@ -72,16 +72,16 @@ def gradient_values(
     draws = Draws(n, seed)
     rng = np.random.default_rng([seed, 4])
     gates, checks = np.zeros((0, n)), _Checks(game, rng)
-    found: list[Array] = []  # one per coalition, [player, prompt]
+    derivatives: list[Array] = []  # one per coalition, [player, prompt]
     while True:
         wanted = most if target_sem is None else min(most, max(DEFAULT, 2 * len(gates)))
         n_checks = wanted // _CHECKED
         gates = np.concatenate([gates, draws.pairs(len(gates) // 2, (wanted - n_checks) // 2)])
-        for row in gates[len(found) :]:
-            found.append(coalition_gradients(game, torch.as_tensor(row)))
+        for row in gates[len(derivatives) :]:
+            derivatives.append(coalition_gradients(game, torch.as_tensor(row)))
             if progress is not None:
-                progress(game_name(game), len(found) + len(checks.misses), most)
-        slopes = np.stack(found)
+                progress(game_name(game), len(derivatives) + len(checks.misses), most)
+        slopes = np.stack(derivatives)
         checks.add(n_checks, gates, slopes)
         solution = solved(gates, slopes, v_all, v_none, checks)
         enough = target_sem is not None and bool((solution.sampling_sem <= target_sem).all())

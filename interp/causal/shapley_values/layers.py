@@ -40,7 +40,7 @@ def layer_values(game: Game, *, progress: Told = None) -> Solution:
         )
     for players in layers:
         check_exact(len(players), "the exact mode of a layer", "fewer heads= or shapley(...)")
-    found = np.zeros((len(game), len(game.task)))
+    per_prompt = np.zeros((len(game), len(game.task)))
     gaps, done = [], 0
     total = sum(2 ** len(players) - 2 for players in layers)
     for site, players in zip(member, layers, strict=True):
@@ -48,13 +48,13 @@ def layer_values(game: Game, *, progress: Told = None) -> Solution:
         if progress is not None:
             what = f"{game.task.name}, {game.kind}, {site.stack} layer {site.layer}"
             report = lambda _, k, n, d=done, w=what: progress(w, d + k, total)  # noqa: E731
-        own = exact_values(Subgame(game, players), progress=report)
-        found[players] = own.per_prompt
-        gaps.append(own.efficiency_gap)
-        done += own.evaluations
+        of_layer = exact_values(Subgame(game, players), progress=report)
+        per_prompt[players] = of_layer.per_prompt
+        gaps.append(of_layer.efficiency_gap)
+        done += of_layer.evaluations
         if progress is not None:
             progress(what, done, total)
     v_all, v_none = end_values(game)
     # difference of each layer's sum from the damage of ablating all its players
     notes = {"efficiency_gap": max(gaps, key=abs)}
-    return Solution(found, np.zeros(len(game)), done, v_all, v_none, notes)
+    return Solution(per_prompt, np.zeros(len(game)), done, v_all, v_none, notes)

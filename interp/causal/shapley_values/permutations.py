@@ -100,9 +100,9 @@ def contributions(
 ) -> Float[np.ndarray, "player prompt"]:
     """Return the loss when each player is removed; 0 for those that are never removed."""
     path = np.concatenate([v_all[None], inside, *([] if v_none is None else [v_none[None]])])
-    found = np.zeros((len(order), len(v_all)))
-    found[order[: len(path) - 1]] = path[:-1] - path[1:]
-    return found
+    losses = np.zeros((len(order), len(v_all)))
+    losses[order[: len(path) - 1]] = path[:-1] - path[1:]
+    return losses
 
 
 def at_least_usual(sem: Float[np.ndarray, " player"]) -> Float[np.ndarray, " player"]:

@@ -167,20 +167,20 @@ def shapley_of(
             game, target_sem=target, max_evaluations=most, seed=seed, walk=walk, progress=progress
         )
 
-    found = play(game, target_sem, max_evaluations)
+    solution = play(game, target_sem, max_evaluations)
     nulls, notes = None, {}
     if null == "random-init":
         other = beside() if beside is not None else random_game(game)
         try:
-            nulls = play(other, None, found.evaluations if len(game) > 1 else None).per_prompt
+            nulls = play(other, None, solution.evaluations if len(game) > 1 else None).per_prompt
         except NonFiniteError as error:  # random weights may overflow when trained weights do not
             notes = {"null": f"none: {error}"}
     values: dict[str, Any] = {"method": method}
     if method != "exact":
-        values |= {"evaluations": found.evaluations}
+        values |= {"evaluations": solution.evaluations}
     return as_importance(
         game,
-        found,
+        solution,
         summary="shapley",
         options=values,
         made_by="interp.causal.shapley",
@@ -227,10 +227,10 @@ def shapley_per_layer(
     from interp.causal.shapley_values.layers import layer_values
 
     game = Game(model, task, kind=kind, **options)
-    found = layer_values(game, progress=progress)
+    solution = layer_values(game, progress=progress)
     return as_importance(
         game,
-        found,
+        solution,
         summary="shapley_per_layer",
         options={"method": "exact"},
         made_by="interp.causal.shapley_per_layer",

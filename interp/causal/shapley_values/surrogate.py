@@ -71,10 +71,10 @@ def surrogate_values(
     budget = most if target_sem is None else min(most, max(128, 4 * n, 2 * pair))
     sampled = _Sampled(game, seed, walk, progress, most)
     while True:
-        found = sampled.solve(budget)
-        enough = target_sem is None or bool((found.sampling_sem <= target_sem).all())
+        solution = sampled.solve(budget)
+        enough = target_sem is None or bool((solution.sampling_sem <= target_sem).all())
         if enough or budget == most:
-            return found
+            return solution
         budget = min(most, 2 * budget)
 
 
@@ -164,15 +164,17 @@ class _Sampled:
         inside = np.concatenate([removals(n, order, n - 1) for order in self.orders])
         gates = np.concatenate([self.gates, inside])
         seen = np.concatenate([self.values, self.paths.reshape(len(inside), -1)])
-        found, sem = fit_process(gates, seen, like=first).shapley()
-        gap = self.v_all - self.v_none - found.sum(0)
+        per_prompt, sem = fit_process(gates, seen, like=first).shapley()
+        gap = self.v_all - self.v_none - per_prompt.sum(0)
         notes["efficiency_gap_before"] = float(gap[np.abs(gap).argmax()])
         share = sem**2 / (sem**2).sum() if sem.any() else np.full(n, 1 / n)
-        found = found + share[:, None] * gap
+        per_prompt = per_prompt + share[:, None] * gap
         sem = sem * max(1.0, notes["calibration"])
         # the calibration is estimated from the few orders of the check
         df = max(3, len(self.orders) - 1)
-        return Solution(found, sem, len(gates) - 2, self.v_all, self.v_none, notes, sampling_df=df)
+        return Solution(
+            per_prompt, sem, len(gates) - 2, self.v_all, self.v_none, notes, sampling_df=df
+        )
 
     def _check(self, pairs: int) -> None:
         n = len(self.game)

@@ -70,7 +70,7 @@ def truncated_shapley(
     Reference: Held and Yang 2023, "Shapley Head Values".
     """
     game = Game(model, task, kind=kind, seed=seed, **options)
-    found = truncated_values(
+    solution = truncated_values(
         game,
         share=share,
         target_sem=target_sem,
@@ -81,9 +81,9 @@ def truncated_shapley(
     )
     return as_importance(
         game,
-        found,
+        solution,
         summary="truncated_shapley",
-        options={"share": share, "evaluations": found.evaluations},
+        options={"share": share, "evaluations": solution.evaluations},
         made_by="interp.causal.truncated_shapley",
         notes={"bias": "truncated: not the Shapley value at any number of samples"},
         null=None,

@@ -109,7 +109,7 @@ def steer(
     on_text: Task = plain or plain_task(model, seed=seed + HELD_OUT)
     sets = [chosen, *random_sets(model, chosen, n_random, seed)]
     done, total = 0, len(doses) * len(sets) * 2
-    found: list[list[Float[np.ndarray, "factor prompt"]]] = []
+    by_set: list[list[Float[np.ndarray, "factor prompt"]]] = []
     for one in sets:
         rows = []
         for each in (measured, on_text):
@@ -120,8 +120,8 @@ def steer(
                 if progress is not None:
                     progress("steering", done, total)
             rows.append(np.stack(values))
-        found.append(rows)
-    made = model_provenance(model) | {
+        by_set.append(rows)
+    provenance = model_provenance(model) | {
         "how": method,
         "heads": [str(h) for h in chosen],
         "seed": seed,
@@ -133,7 +133,7 @@ def steer(
     }
     first, second = ((t.name, t.unit, t.higher_is_better) for t in (measured, on_text))
     random = [
-        np.stack([x[k] for x in found[1:]]) if found[1:] else np.zeros((0, *found[0][k].shape))
+        np.stack([x[k] for x in by_set[1:]]) if by_set[1:] else np.zeros((0, *by_set[0][k].shape))
         for k in (0, 1)
     ]
     return dose_rows(
@@ -142,10 +142,10 @@ def steer(
         method,
         doses,
         (first, second),
-        found[0],
+        by_set[0],
         random,
         (measured.clusters, on_text.clusters),
-        made,
+        provenance,
     )
 
 

@@ -68,7 +68,7 @@ def indirect_effects(
     """Return the probability of the answer with one head's last output replaced, minus without."""
     plain = answer_probabilities(model, ids, answers)
     sites = [site for site in model.sites if (site.stack, site.layer) in outputs]
-    found, done, total = {}, 0, sum(site.n_heads for site in sites)
+    effects, done, total = {}, 0, sum(site.n_heads for site in sites)
     for site in sites:
         values = torch.zeros(len(ids), site.n_heads, dtype=torch.double)
         for head in range(site.n_heads):
@@ -82,8 +82,8 @@ def indirect_effects(
             done += 1
             if progress is not None:
                 progress(done, total)
-        found[site] = values
-    return found
+        effects[site] = values
+    return effects
 
 
 @dataclass(frozen=True, eq=False)

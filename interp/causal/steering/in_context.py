@@ -133,7 +133,7 @@ class InContext:
 
 def known_functions(model: Model, shots: int) -> dict[str, list[tuple[str, str, int]]]:
     """Return by function its words whose answer is one token, if there are enough for a prompt."""
-    found: dict[str, list[tuple[str, str, int]]] = {}
+    by_function: dict[str, list[tuple[str, str, int]]] = {}
     for name, pairs in FUNCTIONS.items():
         rows = []
         for x, y in pairs:
@@ -143,8 +143,8 @@ def known_functions(model: Model, shots: int) -> dict[str, list[tuple[str, str, 
             if len(ids) == 1 and unknown not in (ids[0], *asked):
                 rows.append((x, y, ids[0]))
         if len(rows) >= shots + 2:
-            found[name] = rows
-    return found
+            by_function[name] = rows
+    return by_function
 
 
 def in_context_prompts(

@@ -97,11 +97,11 @@ def generate_steered(
 
     def write(given: Prompts, edits: Sequence[Edit]) -> tuple[int, tuple[int, ...]]:
         nonlocal done
-        found = new_tokens(model, given, max_new_tokens, edits, temperature=temperature, seed=seed)
+        tokens = new_tokens(model, given, max_new_tokens, edits, temperature=temperature, seed=seed)
         done += 1
         if progress is not None:
             progress("writing", done, total)
-        return found
+        return tokens
 
     rows: list[dict[str, Any]] = []
     for number in range(len(prompts)):
@@ -175,8 +175,8 @@ def new_tokens(
         options |= {"do_sample": True, "temperature": temperature}
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        made = model.generate(prompt, max_new_tokens, edits=edits, **options)
-    return made.start, tuple(made.ids[0, made.start :].tolist())
+        generated = model.generate(prompt, max_new_tokens, edits=edits, **options)
+    return generated.start, tuple(generated.ids[0, generated.start :].tolist())
 
 
 def parting(plain: Sequence[int], changed: Sequence[int]) -> int | None:

@@ -133,7 +133,7 @@ def _stages(graph: ResidualGraph, clean: NodeOutputs, corrupted: NodeOutputs) ->
     def between(a: Tensor, b: Tensor, part: float) -> Tensor:
         return b + part * (a - b)
 
-    found: list = [
+    groups: list = [
         (
             slice(0, 1),
             lambda t: Replaced(embed=between(clean.out[:, :, 0], corrupted.out[:, :, 0], t)),
@@ -145,7 +145,7 @@ def _stages(graph: ResidualGraph, clean: NodeOutputs, corrupted: NodeOutputs) ->
         def z(t: float, i: int = i) -> Replaced:
             return Replaced(z={i: between(clean.z[i], corrupted.z[i], t)})
 
-        found.append((graph.heads_of(layer), z))
+        groups.append((graph.heads_of(layer), z))
         if layer.has_mlp:
             at = graph.index[f"mlp{layer.site.layer}"]
 
@@ -153,8 +153,8 @@ def _stages(graph: ResidualGraph, clean: NodeOutputs, corrupted: NodeOutputs) ->
                 out = between(clean.out[:, :, at], corrupted.out[:, :, at], t)
                 return Replaced(mlp={i: out})
 
-            found.append((slice(at, at + 1), mlp))
-    return found
+            groups.append((slice(at, at + 1), mlp))
+    return groups
 
 
 def nodes_of(pair: RunPair, run: Backward) -> Float[Tensor, "batch writer"]:
@@ -163,18 +163,18 @@ def nodes_of(pair: RunPair, run: Backward) -> Float[Tensor, "batch writer"]:
     They equal the sums of a plain run's edge scores over the readers.
     """
     graph, delta = pair.graph, pair.delta
-    found = delta.new_zeros(len(delta), len(graph.writers))
-    found[:, 0] = (delta[:, :, 0] * run.embed).sum((1, 2))
+    scores = delta.new_zeros(len(delta), len(graph.writers))
+    scores[:, 0] = (delta[:, :, 0] * run.embed).sum((1, 2))
     for layer in graph.layers:
         i, site = layer.order, layer.site
         difference = (pair.on_clean.z[i] - pair.on_corrupted.z[i]).unflatten(
             -1, (site.n_heads, site.d_v)
         )
-        found[:, graph.heads_of(layer)] = (difference * run.by_head[i]).sum((1, 3))
+        scores[:, graph.heads_of(layer)] = (difference * run.by_head[i]).sum((1, 3))
         if layer.has_mlp:
             at = graph.index[f"mlp{site.layer}"]
-            found[:, at] = (delta[:, :, at] * run.mlps[i]).sum((1, 2))
-    return found
+            scores[:, at] = (delta[:, :, at] * run.mlps[i]).sum((1, 2))
+    return scores
 
 
 def nodes_by_gradient(
@@ -236,16 +236,16 @@ def effects_without(
     """
     graph = pair.graph
     layer = next(x for x in graph.layers if name.startswith(f"L{x.site.layer}H"))
-    own = graph.index[name] - graph.heads_of(layer).start
-    z = pair.on_corrupted.z[layer.order].unflatten(-1, (layer.site.n_heads, -1))[:, :, own]
-    run = pair.backward("clean", replaced=Replaced(heads={layer.order: {own: z}}))
-    found = pair.delta.new_zeros(len(pair.delta), len(graph.writers))
+    number = graph.index[name] - graph.heads_of(layer).start
+    z = pair.on_corrupted.z[layer.order].unflatten(-1, (layer.site.n_heads, -1))[:, :, number]
+    run = pair.backward("clean", replaced=Replaced(heads={layer.order: {number: z}}))
+    effects = pair.delta.new_zeros(len(pair.delta), len(graph.writers))
     for other in graph.layers:
         i, site = other.order, other.site
         change = (run.z[i] - pair.on_corrupted.z[i]).unflatten(-1, (site.n_heads, site.d_v))
-        found[:, graph.heads_of(other)] = (change * run.by_head[i]).sum((1, 3))
+        effects[:, graph.heads_of(other)] = (change * run.by_head[i]).sum((1, 3))
         if other.has_mlp:
             at = graph.index[f"mlp{site.layer}"]
             change = run.written[i] - pair.on_corrupted.out[:, :, at]
-            found[:, at] = (change * run.mlps[i]).sum((1, 2))
-    return run.values, found
+            effects[:, at] = (change * run.mlps[i]).sum((1, 2))
+    return run.values, effects

@@ -46,7 +46,7 @@ def check_trace(
     rest = [i for i in order if i not in first]
     others = sorted(np.random.default_rng([seed, 31]).permutation(rest)[:k].tolist())
     chosen = [nodes[i] for i in (*first, *others)]
-    found, passes = forwards_of(
+    changes, passes = forwards_of(
         model,
         task,
         lambda edges, value: node_effects(edges, value, chosen),
@@ -62,7 +62,7 @@ def check_trace(
             "credit": float(credit[nodes.index(name)]),
             **_effect(values, gap, task),
         }
-        for at, (name, values) in enumerate(zip(chosen, found, strict=True))
+        for at, (name, values) in enumerate(zip(chosen, changes, strict=True))
     ]
     notes = [_note("heads and MLPs", rows, gap, task.task.unit)]
     names = [e for e in edges if e[0] in graph.writers and e[1] in graph.reader_index]

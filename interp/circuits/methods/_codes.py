@@ -150,8 +150,8 @@ def only_positive(
     seen, other = _seen(codes[positive]), _seen(codes[~positive])
     width = max(seen.shape[1], other.shape[1])
     seen, other = (np.pad(s, ((0, 0), (0, width - s.shape[1]))) for s in (seen, other))
-    found = (seen & ~other).sum(1).astype(np.float64)
-    return found / np.maximum((seen | other).sum(1), 1) if normalise else found
+    counts = (seen & ~other).sum(1).astype(np.float64)
+    return counts / np.maximum((seen | other).sum(1), 1) if normalise else counts
 
 
 def _seen(codes: Int[Array, "example head"]) -> Array:
@@ -240,13 +240,13 @@ def permuted(
         return shared(only_positive(codes, positive, normalise=normalise), over, places)
 
     score = scored(codes)
-    own, largest = np.ones(len(score)), np.ones(len(score))
+    exceeded, largest = np.ones(len(score)), np.ones(len(score))
     for _ in range(draws):
         flip = rng.random(n_pairs) < 0.5
         mixed = codes.copy()
         mixed[:n_pairs][flip] = codes[n_pairs:][flip]
         mixed[n_pairs:][flip] = codes[:n_pairs][flip]
         drawn = scored(mixed)
-        own += drawn >= score
+        exceeded += drawn >= score
         largest += drawn.max() >= score
-    return own / (draws + 1), largest / (draws + 1)
+    return exceeded / (draws + 1), largest / (draws + 1)

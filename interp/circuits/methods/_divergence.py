@@ -38,21 +38,21 @@ def negative_divergence(
 
     def read(logits: Tensor) -> Float[Tensor, "copy row d_vocab"]:
         logits = logits[:, None] if logits.dim() == 2 else logits
-        found = logits.reshape(-1, size, *logits.shape[1:])[:, of, at]
-        if found.shape[-1] < 2:
+        rows_read = logits.reshape(-1, size, *logits.shape[1:])[:, of, at]
+        if rows_read.shape[-1] < 2:
             raise OptionError(
                 f"{task.name}: the model has one logit, which is not a distribution; use"
                 " metric=task"
             )
-        return found.double().log_softmax(-1)
+        return rows_read.double().log_softmax(-1)
 
     with torch.no_grad():
         wanted = read(own)[0]
 
     def value(logits: Tensor) -> Float[Tensor, " row"]:
-        found = read(logits)
-        each = (wanted.exp() * (wanted - found)).sum(-1)
-        total = each.new_zeros(len(found), size).index_add(1, of, each)
+        log_p = read(logits)
+        each = (wanted.exp() * (wanted - log_p)).sum(-1)
+        total = each.new_zeros(len(log_p), size).index_add(1, of, each)
         count = torch.bincount(of, minlength=size)
         return -(total / count).flatten()
 

@@ -45,7 +45,7 @@ def effects_of_masks(
     for i, mask in enumerate(masks):
         changed = (mask.to(full) < full).any(1)
         by_start[int(orders[changed].min()) if bool(changed.any()) else -1].append(i)
-    found = torch.zeros(len(masks), batch, dtype=torch.double)
+    effects = torch.zeros(len(masks), batch, dtype=torch.double)
     for start, rows in sorted(by_start.items()):
         if start < 0:
             continue  # nothing is patched
@@ -56,9 +56,9 @@ def effects_of_masks(
                 step("masks", partial(_values, edges, value, masks[some], norm))
             )
             edges.forwards = before + len(some)  # also if they were read back
-            found[some] = values - base if denoise else base - values
+            effects[some] = values - base if denoise else base - values
             advance(len(some))
-    return found
+    return effects
 
 
 def _values(
@@ -77,15 +77,15 @@ def path_effects(
     denoise: bool = False,
 ) -> Float[Tensor, "path batch"]:
     """Measure the effect of each path alone: the edge into a reader, and all that follows."""
-    found = torch.zeros(len(paths), edges.base.out.shape[0], dtype=torch.double)
+    effects = torch.zeros(len(paths), edges.base.out.shape[0], dtype=torch.double)
     full = edges.graph.full()
     for first in range(0, len(paths), 512):  # masks are as large as the graph
         some = paths[first : first + 512]
         masks = torch.stack([full - edges.graph.mask([path]) for path in some])
-        found[first : first + len(some)] = effects_of_masks(
+        effects[first : first + len(some)] = effects_of_masks(
             edges, value, masks, norm=norm, denoise=denoise
         )
-    return found
+    return effects
 
 
 def node_effects(

@@ -46,14 +46,14 @@ def by_gradient(
 ) -> Found:
     """Score all writers, and at the level "edge" all edges, by a function of a pair of runs."""
     graph, passes = ResidualGraph.of(model), Passes()
-    found = np.zeros((len(graph.writers), len(task)))
+    of_nodes = np.zeros((len(graph.writers), len(task)))
     names = graph.edges if level == "edge" else ()
     of_edges = np.zeros((len(names), len(task))) if names else None
     at = _places(graph) if names else None
 
     def scored(batch: ContrastBatch) -> tuple[Array, Array | None, float, float, dict[str, Array]]:
-        own = Passes()
-        pair = RunPair(graph, batch.clean, batch.corrupted, helping(task, batch), own)
+        passes = Passes()
+        pair = RunPair(graph, batch.clean, batch.corrupted, helping(task, batch), passes)
         if at is None:
             scores, of_edges = _numpy(nodes(pair)), None
         else:
@@ -62,7 +62,7 @@ def by_gradient(
                 every.sum(1),
                 every[:, at[0], at[1]],
             )  # a node's score is the sum over its edges
-        return scores, of_edges, own.forwards, own.backwards, pair.rows
+        return scores, of_edges, passes.forwards, passes.backwards, pair.rows
 
     batches, rows = list(task.batches()), []
     each = units(graph, level)
@@ -70,7 +70,7 @@ def by_gradient(
         for i, batch in enumerate(batches):
             scores, some, forwards, backwards, kept = step(what, partial(scored, batch))
             columns, share = list(batch.which), len(batch.which) / len(task)
-            found[:, columns] = scores.T
+            of_nodes[:, columns] = scores.T
             if of_edges is not None and some is not None:
                 of_edges[:, columns] = some.T
             passes.forwards += forwards * share
@@ -79,7 +79,7 @@ def by_gradient(
             done(each * (i + 1))
     return Found(
         graph.writers,
-        found,
+        of_nodes,
         task.task.unit,
         names,
         of_edges,
@@ -113,7 +113,7 @@ def forwards_of(
     denoise: bool = False,
 ) -> tuple[Float[Array, "row prompt"], float]:
     """Measure every batch by forward passes, and count the passes over all prompts."""
-    graph, found, passes = ResidualGraph.of(model), np.zeros((rows, len(task))), 0.0
+    graph, per_prompt, passes = ResidualGraph.of(model), np.zeros((rows, len(task))), 0.0
 
     def measured(batch: ContrastBatch) -> tuple[Array, int]:
         edges = EdgeForward(
@@ -127,7 +127,7 @@ def forwards_of(
     with counted(what, rows * len(batches)) as done:
         for i, batch in enumerate(batches):
             values, forwards = step(what, partial(measured, batch))
-            found[:, list(batch.which)] = values
+            per_prompt[:, list(batch.which)] = values
             passes += forwards * len(batch.which) / len(task)
             done(rows * (i + 1))
-    return found, passes
+    return per_prompt, passes

@@ -144,21 +144,21 @@ class Backward(Watch):
             seen = [self._patterns[i] for i in layers] if self._patterns is not None else []
             wanted += seen
             given = torch.autograd.grad(values.sum(), wanted, allow_unused=True, retain_graph=True)
-        found = [
+        gradients = [
             torch.zeros_like(x) if g is None else g for x, g in zip(wanted, given, strict=True)
         ]
-        for g in found:
+        for g in gradients:
             if not bool(torch.isfinite(g).all()):
                 raise NonFiniteError(f"{model.name}: NaN or infinity in a gradient; try float32")
         n = len(layers)
-        self.by_part = {(i, p): found[3 * i + j] for i in layers for j, p in enumerate("qkv")}
+        self.by_part = {(i, p): gradients[3 * i + j] for i in layers for j, p in enumerate("qkv")}
         self.by_head = {
-            i: found[3 * n + i].unflatten(-1, (self._site(i).n_heads, self._site(i).d_v))
+            i: gradients[3 * n + i].unflatten(-1, (self._site(i).n_heads, self._site(i).d_v))
             for i in layers
         }
-        self.mlps = dict(zip(self._out, found[4 * n :], strict=False))
-        self.embed, self._at_end = found[4 * n + len(self._out) :][:2]
-        self.by_pattern = dict(enumerate(found[len(found) - len(seen) :]))
+        self.mlps = dict(zip(self._out, gradients[4 * n :], strict=False))
+        self.embed, self._at_end = gradients[4 * n + len(self._out) :][:2]
+        self.by_pattern = dict(enumerate(gradients[len(gradients) - len(seen) :]))
 
     @property
     def z(self) -> Mapping[int, Tensor]:
@@ -191,8 +191,8 @@ class Backward(Watch):
         new = self.replaced.z.get(layer.order)
         x = x if new is None else new.detach().clone().requires_grad_(True)
         for head, given in self.replaced.heads.get(layer.order, {}).items():
-            own = torch.arange(x.shape[-1], device=x.device) // layer.site.d_v == head
-            x = torch.where(own, given.detach().repeat(1, 1, layer.site.n_heads).to(x), x)
+            columns = torch.arange(x.shape[-1], device=x.device) // layer.site.d_v == head
+            x = torch.where(columns, given.detach().repeat(1, 1, layer.site.n_heads).to(x), x)
         self._z[layer.order] = x
         return x.detach() if layer.order == self.dropped else x.clone()
 
@@ -263,12 +263,12 @@ class Backward(Watch):
     def _back(self, end: Tensor, start: Tensor, gradient: Tensor, reader: Reader) -> Tensor:
         if not end.requires_grad or end.grad_fn is None:
             return torch.zeros_like(start)  # replaced, so no gradient reaches the model
-        (found,) = torch.autograd.grad(end, start, gradient, retain_graph=True, allow_unused=True)
-        if found is None:
+        (grad,) = torch.autograd.grad(end, start, gradient, retain_graph=True, allow_unused=True)
+        if grad is None:
             raise UnreadableAttention(
                 f"{self.graph.model.name}: no gradient reaches the stream from {reader.name}"
             )
-        return found
+        return grad
 
 
 def edge_scores(
@@ -280,13 +280,13 @@ def edge_scores(
     """Compute edge scores: gradients of readers times differences of writers; 0 without an edge."""
     graph = run.graph
     n = len(graph.writers)
-    found = delta.new_zeros(len(delta), len(graph.readers), n)
+    scores = delta.new_zeros(len(delta), len(graph.readers), n)
     first, end = (0, n) if writers is None else (writers.start, writers.stop)
     for i in range(len(graph.readers)) if readers is None else readers:
         reader = graph.readers[i]
         last = min(end, reader.n_before)
         if last > first:
             part = delta[:, :, first:last]
-            found[:, i, first:last] = torch.einsum("bpud,bpd->bu", part, run.of(reader))
+            scores[:, i, first:last] = torch.einsum("bpud,bpd->bu", part, run.of(reader))
         advance()
-    return found
+    return scores

@@ -110,11 +110,11 @@ class Removal:
 
 def writer_groups(graph: ResidualGraph) -> list[Sequence[str]]:
     """List writers that do not read each other together: embeddings, heads of a layer, each MLP."""
-    found: list[Sequence[str]] = [("embed",)]
+    groups: list[Sequence[str]] = [("embed",)]
     for layer in graph.layers:
-        found.append(graph.writers[graph.heads_of(layer)])
-        found += [(f"mlp{layer.site.layer}",)] if layer.has_mlp else []
-    return found
+        groups.append(graph.writers[graph.heads_of(layer)])
+        groups += [(f"mlp{layer.site.layer}",)] if layer.has_mlp else []
+    return groups
 
 
 def value_of(runs: PatchedRuns, metric: str):

@@ -62,35 +62,35 @@ def fixed_scores(pair: RunPair, *, at: At = "clean", drops: bool = False) -> Fix
     """Score edges; those into queries and keys by patterns that are computed."""
     graph = pair.graph
     patterns: list[dict[int, Tensor]] = []
-    found = Fixed([])
+    fixed = Fixed([])
     by_part: dict[tuple[int, str], Tensor] = {}
     for dropped in range(len(graph.layers)) if drops else [None]:
         run = pair.backward(at, dropped=dropped, patterns=True)
-        found.edges.append(edge_scores(run, pair.delta))
+        fixed.edges.append(edge_scores(run, pair.delta))
         patterns.append(run.by_pattern)
         by_part = by_part or run.by_part
     sign = 1.0 if at == "clean" else -1.0  # sign of the change of a pattern when it is patched
 
     def scored(order: int, writer: int, part: str, change: Tensor) -> None:
         layer = graph.layers[order]
-        for run, (edges, gradient) in enumerate(zip(found.edges, patterns, strict=True)):
+        for run, (edges, gradient) in enumerate(zip(fixed.edges, patterns, strict=True)):
             score = sign * (gradient[order] * change).sum((-2, -1))
             if writer != WHOLE:
                 first = graph.reader_index[f"L{layer.site.layer}H0.{part}"]
                 edges[:, first : first + 3 * layer.site.n_heads : 3, writer] = score.to(edges)
             elif run == 0:
-                found.inputs[order, part] = score
+                fixed.inputs[order, part] = score
 
     def moved(order: int, own: AttentionTensors, other: AttentionTensors) -> None:
         for part in ("q", "k", "v"):
             change = getattr(own, part) - getattr(other, part)
             linear = sign * (by_part[order, part] * change).sum((-2, -1))
-            found.plain[order, part] = linear
+            fixed.plain[order, part] = linear
             if part == "v":
-                found.inputs[order, part] = linear  # nothing to fix: z is linear in values
+                fixed.inputs[order, part] = linear  # nothing to fix: z is linear in values
 
     _Patched(pair, at, scored, moved).run()
-    return found
+    return fixed
 
 
 def units_fixed(drops: bool) -> Units:
@@ -189,8 +189,8 @@ class _Patched:
         try:
             own(*given[0], **given[1])
         except _Stop:
-            found, self.found = self.found, None
-            return found
+            parts, self.found = self.found, None
+            return parts
         finally:
             self.reading = False
         raise UnreadableAttention(

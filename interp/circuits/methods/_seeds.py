@@ -50,13 +50,13 @@ def seeds(
     heads = [i for i, n in enumerate(scores.writers) if n in only or (not only and n[0] == "L")]
     slope = _slope_at_end(model, batch, value)
     effect = torch.einsum("bpwm,bpm->bpw", scores.written - other.written, slope)
-    found = _largest(effect.double().cpu().numpy(), scores, heads, reach)
-    if any(found):
-        return found, True
+    shares = _largest(effect.double().cpu().numpy(), scores, heads, reach)
+    if any(shares):
+        return shares, True
     effect = _through_all(model, batch, value, scores, other)
-    found = _largest(effect.double().cpu().numpy(), scores, heads, reach)
-    if any(found):
-        return found, False
+    shares = _largest(effect.double().cpu().numpy(), scores, heads, reach)
+    if any(shares):
+        return shares, False
     raise OptionError(
         f"{model.name}: none of {', '.join(sorted(only)) or 'its heads'} acts on the task, directly"
         " or through what follows, so there is nowhere to start; give other seeds"
@@ -69,7 +69,7 @@ def _largest(
     heads: list[int],
     reach: float,
 ) -> list[dict[Place, float]]:
-    found = []
+    shares = []
     for row in effect:
         helping = [(row[p, i], i, p) for p in range(len(row)) for i in heads if row[p, i] > 0]
         helping.sort(key=lambda x: (-x[0], x[1], x[2]))
@@ -80,8 +80,8 @@ def _largest(
                 break
             so_far += x
             kept[scores.writers[i], p] = x
-        found.append({place: float(x / so_far) for place, x in kept.items()})
-    return found
+        shares.append({place: float(x / so_far) for place, x in kept.items()})
+    return shares
 
 
 @held()
@@ -132,11 +132,11 @@ def _through_all(
         with model.visited(visit):
             logits = model.run(model.inputs(batch.clean))
         slopes = torch.autograd.grad(value(logits).sum(), list(kept.values()), allow_unused=True)
-    found = torch.zeros_like(scores.written[..., 0])
+    effects = torch.zeros_like(scores.written[..., 0])
     for site, slope in zip(kept, slopes, strict=True):
         if slope is not None:
             delta = scores.cache["z", site.layer] - other.cache["z", site.layer]
             first = scores.index[f"L{site.layer}H0"]
             effect = (precise(delta) * precise(slope)).sum(-1)
-            found[..., first : first + site.n_heads] = effect.transpose(1, 2)
-    return found
+            effects[..., first : first + site.n_heads] = effect.transpose(1, 2)
+    return effects

@@ -44,7 +44,7 @@ def attention_of(
 ) -> list[list[Attends]]:
     """Return, by prompt, how much the seeds attend to the key that they attend to most."""
     sites = {f"L{s.layer}H{h}": (s.layer, h) for s in scores.model.sites for h in range(s.n_heads)}
-    found = []
+    attended = []
     for row, places in enumerate(starts):
         mine = []
         for (name, query), part in places.items():
@@ -54,8 +54,8 @@ def attention_of(
             rest = weights if first else weights[1:]
             most = float(rest.max()) if len(rest) else 0.0
             mine.append((part, most, 1 / max(seen, 1)))
-        found.append(mine)
-    return found
+        attended.append(mine)
+    return attended
 
 
 def choose_threshold(attends: Sequence[Sequence[Attends]], reach: float, fires: float) -> Threshold:

@@ -57,10 +57,10 @@ def trace(
     weights. On each side the smallest set of writers is kept that holds `reach` of the signal, each
     with its share.
     """
-    found, model = CreditTrace(), tracer.scores.model
+    credit_trace, model = CreditTrace(), tracer.scores.model
     credit: dict[Place, float] = defaultdict(float, start)
     for (name, _), x in start.items() if direct else ():
-        found.edges[name, "logits"] += x
+        credit_trace.edges[name, "logits"] += x
     for site in reversed(model.sites):
         fired = known.setdefault(site, _by_place(tracer, site))
         for head in range(site.n_heads):
@@ -68,13 +68,13 @@ def trace(
             places = [p for n, p in credit if n == name]
             for query in sorted(places):
                 mine = credit[name, query]
-                found.nodes[name] += mine
+                credit_trace.nodes[name] += mine
                 signals = _signals(tracer, site, row, head, query, fired, known)
                 whole = sum(signal.weight for signal in signals)
                 for signal in signals:
-                    found.signals.append(signal)
-                    _pass_on(found, credit, signal, mine * signal.weight / whole, reach)
-    return found
+                    credit_trace.signals.append(signal)
+                    _pass_on(credit_trace, credit, signal, mine * signal.weight / whole, reach)
+    return credit_trace
 
 
 def _by_place(tracer: Tracer, site: Site) -> dict[tuple[int, int, int], list[int]]:
@@ -89,8 +89,10 @@ def _signals(
 ) -> list[Signal]:
     place = site, row, head, query
     if place not in known:
-        found = [tracer.signal(site, row, head, query, key) for key in fired[row, head, query]]
-        known[place] = [s for s in found if s is not None]
+        fired_signals = [
+            tracer.signal(site, row, head, query, key) for key in fired[row, head, query]
+        ]
+        known[place] = [s for s in fired_signals if s is not None]
     return known[place]
 
 

@@ -74,8 +74,8 @@ def trace_task(
     def started(batch: ContrastBatch) -> tuple[list[dict], bool, list[list[Attends]]]:
         """Return every prompt's seeds, whether they act directly, and how much they attend."""
         scores = LinearScores(model, batch.clean)
-        found, direct = seeds(model, batch, helping(task, batch), scores, reach, only)
-        return found, direct, attention_of(scores, found, first=first)
+        shares, direct = seeds(model, batch, helping(task, batch), scores, reach, only)
+        return shares, direct, attention_of(scores, shares, first=first)
 
     with counted("seeds", len(batches)) as done:
         starts = []
@@ -101,8 +101,8 @@ def trace_task(
 
     indirect, fired = 0.0, 0
     with counted("tracing prompts", len(task)) as done:
-        for batch, (found, direct, _) in zip(batches, starts, strict=True):
-            nodes, kept, more = step("batch", partial(traced, batch, found, direct))
+        for batch, (shares, direct, _) in zip(batches, starts, strict=True):
+            nodes, kept, more = step("batch", partial(traced, batch, shares, direct))
             for row, stated in zip(batch.which, kept, strict=True):
                 traces[row] = CreditTrace.of(stated, nodes)
             followed += [s for row in batch.which for s in _once(traces[row].signals)]
@@ -110,7 +110,7 @@ def trace_task(
             control += more
             indirect += 0.0 if direct else len(batch.which) / len(task)
             done(sum(t is not None for t in traces))
-    named = sorted({name for found, _, _ in starts for places in found for name, _ in places})
+    named = sorted({name for shares, _, _ in starts for places in shares for name, _ in places})
     if not followed:
         raise nothing_traced(model.name, named, chosen, len(task))
     return Tracing(nodes, traces, followed, control, chosen, fired, indirect)
@@ -127,10 +127,10 @@ def _control(
     """Return, by signal, its number of slices, that in random orthonormal slices, and of all."""
     other = Tracer(tracer.scores, tracer.fires, tracer.measure, tracer.first, basis=seed)
     sites = {site.layer: site for site in model.sites}
-    mine, found = _once(followed), []
+    mine, sizes = _once(followed), []
     for i in np.random.default_rng(seed).permutation(len(mine))[:CONTROLS].tolist():
         s = mine[i]
         again = other.signal(sites[s.layer], s.row, s.head, s.query, s.key)
         if again is not None:
-            found.append((s.chosen, again.chosen, len(s.parts)))
-    return found
+            sizes.append((s.chosen, again.chosen, len(s.parts)))
+    return sizes

@@ -101,8 +101,8 @@ class MaskObjective:
     def loss(self, number: int, gates: Float[Tensor, " gate"]) -> Tensor:
         """Return the loss on one batch, with its gradient by the gates."""
         value, full, none = self.ends[number]
-        found = value(self.soft[number].run(self.mask(gates))).double().mean()
-        gone = (full - found) / max(abs(full - none), 1e-9)
+        kept = value(self.soft[number].run(self.mask(gates))).double().mean()
+        gone = (full - kept) / max(abs(full - none), 1e-9)
         return gone.abs() if self.metric == "task" else gone
 
 

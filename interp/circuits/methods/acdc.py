@@ -145,13 +145,13 @@ def _screen(search: Removal, max_evaluations: int) -> None:
         )
     if runs.left - 1 >= len(graph.edges):  # the result takes one pass
         return
-    [found] = runs.gradients(
+    [estimates] = runs.gradients(
         lambda pair: (edges_along_inputs(pair, steps=SCREEN),),
         "choice of candidates",
         SCREEN,
         SCREEN * (1 + len(graph.readers)),
     )
-    size = np.abs(found.mean(0))
+    size = np.abs(estimates.mean(0))
     at = [(graph.reader_index[b], graph.index[a]) for a, b in graph.edges]
     order = ordered([size[place] for place in at])
     out = [graph.edges[i] for i in order[max(0, int(runs.left) - ENDS) :]]

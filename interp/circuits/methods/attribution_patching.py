@@ -83,13 +83,13 @@ def _fixed(model: Model, task: ContrastTask, level: str, side: At, drops: bool) 
     """Score with computed softmaxes, and make the table of whole inputs."""
 
     def scores(pair: RunPair) -> Fixed:
-        found = fixed_scores(pair, at=side, drops=drops)
-        for (order, part), score in found.inputs.items() if not drops else ():
+        fixed = fixed_scores(pair, at=side, drops=drops)
+        for (order, part), score in fixed.inputs.items() if not drops else ():
             layer = pair.graph.layers[order].site.layer
-            both = torch.stack([score, found.plain[order, part]]).double().cpu().numpy()
+            both = torch.stack([score, fixed.plain[order, part]]).double().cpu().numpy()
             for h in range(both.shape[2]):
                 pair.rows[f"L{layer}H{h}.{part}"] = both[:, :, h]
-        return found
+        return fixed
 
     def nodes(pair: RunPair) -> Tensor:
         runs = scores(pair).edges

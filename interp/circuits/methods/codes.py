@@ -114,14 +114,14 @@ def codes(
             x[some], codes=codes, sparsity=sparsity, epochs=epochs, seed=seed + i
         )
         untrained = Autoencoder.new(x.shape[-1], codes, _generator(seed + i))
-        found: dict[str, Any] = {}
+        columns: dict[str, Any] = {}
         for which, coder in (("", learned), ("untrained ", untrained)):
             mine = coder.codes(x)
             count = only_positive(mine, positive, normalise=normalise)
-            found[f"{which}scores"] = shared(count, over, layers)
-            found[f"{which}pairs"] = pairs_only_positive(mine, positive)
+            columns[f"{which}scores"] = shared(count, over, layers)
+            columns[f"{which}pairs"] = pairs_only_positive(mine, positive)
             if not which:
-                found["p"] = permuted(
+                columns["p"] = permuted(
                     mine,
                     n,
                     draws=permutations,
@@ -130,7 +130,7 @@ def codes(
                     over=over,
                     layers=layers,
                 )
-        return found
+        return columns
 
     with counted("autoencoders", repeats) as done:
         kept = []
@@ -143,7 +143,7 @@ def codes(
     )
     score, control = np.stack(scores, 1), np.stack(hashes, 1)
     mean, together = score.mean(1), np.mean(pairs, 0)
-    own, family = (np.stack(p, 1) for p in zip(*p_values, strict=True))
+    by_head, family = (np.stack(p, 1) for p in zip(*p_values, strict=True))
     upper = [(a, b) for a in range(len(names)) for b in range(a + 1, len(names))]
     edges = tuple((names[a], names[b]) for a, b in upper)
     tables: dict[str, list[dict[str, Any]]] = {
@@ -154,7 +154,7 @@ def codes(
                 "sem": float(standard_error(score[h])),
                 "repeats": repeats,
                 "softmax": float(softmax(mean)[h]),
-                "p": _joined(own[h]),
+                "p": _joined(by_head[h]),
                 "p_any_head": _joined(family[h]),
                 "untrained": float(control[h].mean()),
             }

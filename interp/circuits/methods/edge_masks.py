@@ -76,16 +76,20 @@ def edge_masks(
     shares: list[Share] = []
     with counted(STAGE, restarts * steps) as done:
         for number in range(restarts):
-            own = seed * 1000 + number
-            kept = step(STAGE, partial(_fitted, objective, len(names), training, own))
+            restart_seed = seed * 1000 + number
+            kept = step(STAGE, partial(_fitted, objective, len(names), training, restart_seed))
             done((number + 1) * steps)
             gates.append(kept["gate"])
-            found = _set(
+            open_edges = _set(
                 graph, level, [n for n, g in zip(names, kept["gate"], strict=True) if g > HALF]
             )
-            sets.append(found)
-            row: dict[str, Any] = {"restart": number, "edges": len(found), "open": kept["open"]}
-            shares.append(runs.share(graph.mask(found), "result"))
+            sets.append(open_edges)
+            row: dict[str, Any] = {
+                "restart": number,
+                "edges": len(open_edges),
+                "open": kept["open"],
+            }
+            shares.append(runs.share(graph.mask(open_edges), "result"))
             rows.append(
                 row
                 | {
@@ -149,8 +153,8 @@ def _gates(graph: ResidualGraph, level: str) -> tuple[list[Edge], list[torch.Ten
 
 
 def _fitted(objective: MaskObjective, n: int, training: Training, seed: int) -> dict[str, Any]:
-    found = fit_mask(objective, n, training, seed)
-    return {"gate": found.gate, "open": found.open, "loss": found.loss}
+    fit = fit_mask(objective, n, training, seed)
+    return {"gate": fit.gate, "open": fit.open, "loss": fit.loss}
 
 
 def _set(graph: ResidualGraph, level: str, kept: list[Edge]) -> tuple[Edge, ...]:

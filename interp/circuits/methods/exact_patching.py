@@ -46,7 +46,7 @@ def exact_patching(
     graph = ResidualGraph.of(model)
     if norm not in ("exact", "freeze"):
         raise OptionError(f"norm={norm!r}; expected exact or freeze")
-    found, passes = forwards_of(
+    effects, passes = forwards_of(
         model,
         task,
         lambda edges, value: node_effects(edges, value, graph.writers, denoise=denoise),
@@ -73,7 +73,7 @@ def exact_patching(
         passes += more
     return Found(
         graph.writers,
-        found,
+        effects,
         task.task.unit,
         names,
         of_edges,

@@ -146,7 +146,7 @@ def _pairs(
                 masks.append(mask)
                 places.append((a, b))
     stacked = torch.stack(masks)
-    found, passes = forwards_of(
+    effects, passes = forwards_of(
         model,
         task,
         lambda edges, value: effects_of_masks(edges, value, stacked),
@@ -154,7 +154,7 @@ def _pairs(
         what="taking out pairs of heads",
     )
     effect = np.full((len(heads), len(heads), len(task)), np.nan)
-    for (a, b), values in zip(places, found, strict=True):
+    for (a, b), values in zip(places, effects, strict=True):
         effect[a, b] = effect[b, a] = values
     return effect, passes
 

@@ -92,10 +92,10 @@ def svd_trace(
     only = set(re.split(r"[\s,+]+", seeds)) - {""}
     for name in only - set(heads):
         raise UnknownName("head", name, heads)
-    found = trace_task(
+    tracing = trace_task(
         model, task, measure=measure, fires=fires, reach=reach, only=only, first=first, seed=seed
     )
-    nodes, traces, chosen = found.nodes, found.traces, found.threshold
+    nodes, traces, chosen = tracing.nodes, tracing.traces, tracing.threshold
     score = np.array([[t.nodes.get(name, 0.0) for t in traces] for name in nodes])
     edges = sorted({e for t in traces for e in t.edges}, key=_place(nodes))
     of_edges = np.array([[t.edges.get(e, 0.0) for t in traces] for e in edges])
@@ -118,20 +118,20 @@ def svd_trace(
         "credit",
         tuple(edges) if level == "edge" else (),
         of_edges if level == "edge" else None,
-        forwards=4.0 + found.indirect + passes,
-        backwards=1.0 + found.indirect,
+        forwards=4.0 + tracing.indirect + passes,
+        backwards=1.0 + tracing.indirect,
         signed=False,
         notes=(
             "credit is passed on from the seeds, whose effects sum to 1",
             "the trace follows queries and keys, but not values",
-            f"heads fire from a weight of {chosen.weight:.3g} ({chosen.why}): on {found.fired} of"
+            f"heads fire from a weight of {chosen.weight:.3g} ({chosen.why}): on {tracing.fired} of"
             f" {len(task)} pairs, where {chosen.held:.0%} of the seeds' effects are",
-            *([FEW] if chosen.held < 0.5 or 2 * found.fired < len(task) else []),
-            *([INDIRECT] if found.indirect else []),
+            *([FEW] if chosen.held < 0.5 or 2 * tracing.fired < len(task) else []),
+            *([INDIRECT] if tracing.indirect else []),
             *stated,
         ),
         tables={
-            **_tables(found.followed, found.control),
+            **_tables(tracing.followed, tracing.control),
             "patched": patched,
             "patched_edges": paths,
         },

@@ -172,13 +172,13 @@ def _stand_ins(nodes: MeasuredNodes, every: tuple[Edge, ...]) -> dict[Edge, str]
     between a head and its stand-in is patched alone.
     """
     on = dict(zip(nodes.names, nodes.on, strict=True)) | {"logits": ""}
-    found = {}
+    hiding = {}
     for edge in every:
         ends = edge[0], node_of(edge[1])
         head = on[ends[0]] or on[ends[1]]
         if head and head not in ends:
-            found[edge] = head
-    return found
+            hiding[edge] = head
+    return hiding
 
 
 def _edges(
@@ -228,13 +228,13 @@ def _bounds(nodes: MeasuredNodes, every: tuple[Edge, ...]) -> dict[Edge, float]:
     runs, graph = nodes.runs, nodes.runs.graph
     read = [graph.reader_index[name] for name in dict.fromkeys(b for _, b in every)]
     row = {reader: i for i, reader in enumerate(read)}
-    [found] = runs.gradients(
+    [estimates] = runs.gradients(
         lambda pair: (edges_along_inputs(pair, steps=EDGE_STEPS, readers=read)[:, read],),
         "gradients of edges",
         EDGE_STEPS,
         EDGE_STEPS * (1 + len(read)),
     )
-    size, error = np.abs(found[runs.first].mean(0)), nodes.errors()
+    size, error = np.abs(estimates[runs.first].mean(0)), nodes.errors()
     return {
         (a, b): float(size[row[graph.reader_index[b]], graph.index[a]]) + error[a] for a, b in every
     }

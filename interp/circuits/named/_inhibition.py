@@ -34,15 +34,15 @@ def inhibition(model: Model, lab: Lab, pairs: int, movers: int) -> Trials:
             f"pairs={pairs}, movers={movers}: there must be at least 4 pairs, of which half choose "
             "the movers, and 1 mover"
         )
-    found = task_or_reason(model, lab, "ioi", pairs)
-    if isinstance(found, Trials):
-        return found
-    chosen, judged = half(found.task, False), half(found.task, True)
+    trial_task = task_or_reason(model, lab, "ioi", pairs)
+    if isinstance(trial_task, Trials):
+        return trial_task
+    chosen, judged = half(trial_task.task, False), half(trial_task.task, True)
     ranked = mean_effect(effects(model, tried(model, chosen), chosen.clean))
     top = [(site, head) for _, site, head in ranked[:movers]]
     others, alone = _other_words(model, judged, lab.seed)
     values, null = _lost(model, lab, judged, top, others)
-    notes = _notes(found, top)
+    notes = _notes(trial_task, top)
     if alone:
         notes["without a null"] = f"{len(alone)} of {len(judged)} prompts have no word to exchange"
     return Trials(
@@ -50,7 +50,7 @@ def inhibition(model: Model, lab: Lab, pairs: int, movers: int) -> Trials:
         null,
         "the head's output on the same prompt with another place or thing",
         notes,
-        headline=found.summary(),
+        headline=trial_task.summary(),
         clusters=judged.clusters,
     )
 

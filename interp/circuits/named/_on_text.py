@@ -44,7 +44,7 @@ def on_text(
         return without_scores(model, why)
     rng = np.random.default_rng([lab.seed, 42])
     rows = [
-        [(row, found) for row in range(1, len(ids)) if (found := choose(ids, row, rng))]
+        [(row, keys) for row in range(1, len(ids)) if (keys := choose(ids, row, rng))]
         for ids in given.ids
     ]
     if not any(rows):

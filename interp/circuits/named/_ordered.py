@@ -134,11 +134,11 @@ def _share(best: Tensor, wanted: Sequence[int]) -> Float[Tensor, " head"]:
 
 def _wrong(after: Sequence[tuple[int, int]], n: int, rng: np.random.Generator) -> list[int]:
     """Draw for every item another one that is neither itself nor its successor."""
-    found = []
+    drawn = []
     for item, right in after:
         at = [k for k in range(n) if k not in (item, right)]
-        found.append(int(rng.choice(at)))
-    return found
+        drawn.append(int(rng.choice(at)))
+    return drawn
 
 
 def known_lists(
@@ -148,7 +148,7 @@ def known_lists(
 
     Items that are not one token are left out, and so are pairs with such an item.
     """
-    found = {}
+    lists = {}
     for name, (words, wraps) in LISTS.items():
         ids: dict[int, int] = {}  # place in the list -> token
         for place, word in enumerate(words):
@@ -164,8 +164,8 @@ def known_lists(
         follows = [(place, (place + 1) % len(words)) for place in range(last)]
         pairs = tuple((index[a], index[b]) for a, b in follows if a in index and b in index)
         if len(pairs) >= least - 1:
-            found[name] = tuple(ids.values()), pairs
-    return found
+            lists[name] = tuple(ids.values()), pairs
+    return lists
 
 
 def first_mlp(

@@ -49,11 +49,11 @@ def finds_relation(model: Model, lab: Lab, file: str, relation: str, sentences: 
         )
     hits = hits_of(attention, gold).argmax
     direction = hits[:, :, choose].mean(-1).argmax(-1)  # per head
-    found = hits[np.arange(len(hits)), direction][:, judge].astype(float)
+    by_head = hits[np.arange(len(hits)), direction][:, judge].astype(float)
     offset = best_offset(gold, choose)
     fixed = gold.offset(offset)[judge].astype(float)
     which = [np.flatnonzero(gold.sentence[judge] == s) for s in np.unique(gold.sentence[judge])]
-    values = np.stack([found[:, at].mean(-1) for at in which])
+    values = np.stack([by_head[:, at].mean(-1) for at in which])
     null = np.array([fixed[at].mean() for at in which])
     per_site, beside = {}, {}
     for site in model.sites:

@@ -100,13 +100,15 @@ def _of_layers(
 ) -> dict[Site, Tensor]:
     """Return the score of each layer's heads on its own rows; every prompt runs once."""
     lowered = _lowered(model, given.ids, [x for mine in seen for x in mine])
-    found, first = {}, 0
+    scores, first = {}, 0
     for site, mine in zip(sites, seen, strict=True):
         rows = slice(first, first := first + len(mine))
         empty = torch.full((len(given), site.n_heads), torch.nan, dtype=torch.double)
-        own = _per_prompt({site: lowered[site][rows]}, mine, len(given)) if mine else {site: empty}
-        found |= own
-    return found
+        of_layer = (
+            _per_prompt({site: lowered[site][rows]}, mine, len(given)) if mine else {site: empty}
+        )
+        scores |= of_layer
+    return scores
 
 
 def _prompts(model: Model, n: int, max_length: int, seed: int) -> Prompts:
@@ -132,16 +134,16 @@ def _lenses(model: Model, given: Prompts, stack: str) -> list[dict[Site, Tensor]
     out = []
     end: Finish | None = None
     for ids in given.ids:
-        own = model.capture([ids], ("resid_pre", "resid_post"), stack=stack)
-        end = end or finish(model, own, stack)
-        distinct, found = sorted(set(ids)), {}
+        cache = model.capture([ids], ("resid_pre", "resid_post"), stack=stack)
+        end = end or finish(model, cache, stack)
+        distinct, lenses = sorted(set(ids)), {}
         for site in sites:
             with torch.no_grad():
-                logits = end(own["resid_pre", site.layer, stack])[0].double()
+                logits = end(cache["resid_pre", site.layer, stack])[0].double()
             chosen = logits[:, distinct]
             larger = [(logits > x[:, None]).sum(-1) for x in chosen.unbind(-1)]
-            found[site] = torch.stack([chosen, torch.stack(larger, -1).double()]).cpu()
-        out.append(found)
+            lenses[site] = torch.stack([chosen, torch.stack(larger, -1).double()]).cpu()
+        out.append(lenses)
     return out
 
 
@@ -156,17 +158,17 @@ def _predicted(
     """Return rows with the seen token that the stream before a layer predicts, and with another."""
     real, null = [], []
     for i, (ids, (logits, rank)) in enumerate(zip(given.ids, lenses, strict=True)):
-        distinct, found = sorted(set(ids)), []
+        distinct, pairs = sorted(set(ids)), []
         for row in range(SHORTEST - 2, len(ids)):
             seen = [k for k, token in enumerate(distinct) if token in ids[:row]]
             top = seen[int(logits[row, seen].argmax())]
             others = [k for k in seen if k != top]
             if rank[row, top] < best and others:
                 other = int(rng.choice(others))
-                found.append([_seen(i, row, ids, distinct[k], layer) for k in (top, other)])
-        for k in sorted(rng.permutation(len(found))[:rows].tolist()):
-            real.append(found[k][0])
-            null.append(found[k][1])
+                pairs.append([_seen(i, row, ids, distinct[k], layer) for k in (top, other)])
+        for k in sorted(rng.permutation(len(pairs))[:rows].tolist()):
+            real.append(pairs[k][0])
+            null.append(pairs[k][1])
     return real, null
 
 
@@ -184,8 +186,8 @@ def _lowered(
         others = sorted(set(ids[seen[k].read.prompt]) - {seen[k].token})
         return against(seen[k].token, others, model.d_vocab)
 
-    found = direct_effects(model, ids, [s.read for s in seen], towards)
-    return {site: -x for site, x in found.items()}
+    effects = direct_effects(model, ids, [s.read for s in seen], towards)
+    return {site: -x for site, x in effects.items()}
 
 
 def _per_prompt(values: dict[Site, Tensor], seen: Sequence[Seen], n: int) -> dict[Site, Tensor]:

@@ -118,14 +118,14 @@ def task_or_reason(model: Model, lab: Lab, task: str, pairs: int) -> Tried | Tri
     if pairs < 2:
         raise OptionError(f"pairs={pairs}: there must be at least 2")
     try:
-        found = tried(model, make_contrast(model, task, n=pairs, seed=lab.seed))
+        checked = tried(model, make_contrast(model, task, n=pairs, seed=lab.seed))
     except PromptError as error:
         if not lab.notes:
             raise
         return without_scores(model, f"the task {task} cannot be made for this model: {error}")
-    if lab.notes and found.why_not:
-        return without_scores(model, found.why_not)
-    return found
+    if lab.notes and checked.why_not:
+        return without_scores(model, checked.why_not)
+    return checked
 
 
 def without_scores(model: Model, why: str) -> Trials:
@@ -138,27 +138,27 @@ def without_scores(model: Model, why: str) -> Trials:
 
 def direct(model: Model, lab: Lab, name: str, task: str, pairs: int, sign: int = 1) -> Trials:
     """Direct effects on a task as trials, with those on the corrupted prompts as the null."""
-    found = task_or_reason(model, lab, task, pairs)
-    if isinstance(found, Trials):
-        return found
+    checked = task_or_reason(model, lab, task, pairs)
+    if isinstance(checked, Trials):
+        return checked
     lab.progress(name, 0, 2)
-    real = effects(model, found, found.task.clean)
+    real = effects(model, checked, checked.task.clean)
     lab.progress(name, 1, 2)
-    null = effects(model, found, found.task.corrupted)
+    null = effects(model, checked, checked.task.corrupted)
     lab.progress(name, 2, 2)
     whole = sum(float(x.mean(0).sum()) for x in real.values())
     notes = {
-        "task": found.summary(),
+        "task": checked.summary(),
         "all heads": f"direct effects of all heads sum to {whole:.3g} of "
-        f"{float(found.clean.mean()):.3g} {found.task.task.unit}",
+        f"{float(checked.clean.mean()):.3g} {checked.task.task.unit}",
     }
     return Trials(
         {site: sign * x for site, x in real.items()},
         {site: sign * x for site, x in null.items()},
         "direct effect on the corrupted prompts, in which nothing determines the answer",
         notes,
-        headline=found.summary(),
-        clusters=found.task.clusters,
+        headline=checked.summary(),
+        clusters=checked.task.clusters,
     )
 
 
@@ -169,9 +169,9 @@ def half(task: ContrastTask, second: bool) -> ContrastTask:
 
 def mean_effect(values: dict[Site, Tensor]) -> list[tuple[float, Site, int]]:
     """Return all heads with their mean effect, the largest first."""
-    found = [
+    means = [
         (float(x), site, head)
         for site, rows in values.items()
         for head, x in enumerate(rows.mean(0).tolist())
     ]
-    return ordered_by(found, lambda one: one[0])
+    return ordered_by(means, lambda one: one[0])

@@ -54,13 +54,13 @@ def carries_functions(model: Model, lab: Lab, prompts: int, shots: int) -> Trial
         shown = f"{float(clean.mean()):.2g} with examples, {float(mixed.mean()):.2g} without"
         stated.append(f"{name} {shown}")
         for ids, out in ((given.ids, values), (given.shuffled, beside)):
-            found = indirect_effects(
+            effects = indirect_effects(
                 model,
                 given.shuffled[prompts:],
                 given.answers[prompts:],
                 mean_outputs(model, ids[:prompts]),
             )
-            for site, x in found.items():
+            for site, x in effects.items():
                 out.setdefault(site, []).append(x)
         clusters += [name] * prompts
     if len(set(clusters)) < FEWEST:

@@ -52,17 +52,17 @@ def jacobian_effect(model, lab, *, task: str = "induction", pairs: int = 24):
     from interp.circuits.named._task import task_or_reason
     from interp.heads.trials import Trials
 
-    found = task_or_reason(model, lab, task, pairs)
-    if isinstance(found, Trials):
-        return found
-    real, null = _effects(model, lab, found)
+    checked = task_or_reason(model, lab, task, pairs)
+    if isinstance(checked, Trials):
+        return checked
+    real, null = _effects(model, lab, checked)
     return Trials(
         real,
         null,
         "the same on the corrupted prompts, in which nothing determines the answer",
-        {"task": found.summary()},
-        headline=found.summary(),
-        clusters=found.task.clusters,
+        {"task": checked.summary()},
+        headline=checked.summary(),
+        clusters=checked.task.clusters,
     )
 
 

@@ -119,7 +119,7 @@ def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastT
             "B_doc": (b, 1),
         }
         try:
-            found = token_places(sides[0], wanted)
+            places = token_places(sides[0], wanted)
         except PromptError as error:
             raise _splits(model, arguments) from error
         differs = [i for i, (x, y) in enumerate(zip(*sides, strict=False)) if x != y]
@@ -129,7 +129,7 @@ def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastT
         rows["corrupted"].append(sides[1])
         rows["right"].append([c])
         rows["wrong"].append([a, b, d])
-        rows["roles"].append(found | {"end": len(sides[0]) - 1})
+        rows["roles"].append(places | {"end": len(sides[0]) - 1})
         rows["templates"].append(str(which))
     task = logit_difference(
         model,

@@ -133,9 +133,11 @@ def _measured(model: Model, pairs: Sequence[CandidatePair]) -> list[CandidatePai
     out = []
     for i, pair in enumerate(pairs):
         clean, contrast = precise(ends[0][i]), precise(ends[1][i])
-        own = (int(clean.argmax()), int(contrast.argmax()))
-        ids = pair.answers or own
-        written = (pair.answer, pair.wrong) if pair.answers else tuple(_text(model, t) for t in own)
+        best = (int(clean.argmax()), int(contrast.argmax()))
+        ids = pair.answers or best
+        written = (
+            (pair.answer, pair.wrong) if pair.answers else tuple(_text(model, t) for t in best)
+        )
         out.append(
             replace(
                 pair,
@@ -145,7 +147,7 @@ def _measured(model: Model, pairs: Sequence[CandidatePair]) -> list[CandidatePai
                 clean=float(clean[ids[0]] - clean[ids[1]]),
                 contrast=float(contrast[ids[0]] - contrast[ids[1]]),
                 probability=float(clean.softmax(-1)[ids[0]]),
-                first=ids[0] == own[0],
+                first=ids[0] == best[0],
             )
         )
     return out
@@ -153,7 +155,7 @@ def _measured(model: Model, pairs: Sequence[CandidatePair]) -> list[CandidatePai
 
 def _last_logits(model: Model, each: Sequence[tuple[int, ...]]) -> list[Float[Tensor, " d_vocab"]]:
     """Return the logits after the last token of every prompt."""
-    found: list[Any] = [None] * len(each)
+    last: list[Any] = [None] * len(each)
     with torch.no_grad():
         for length in sorted({len(ids) for ids in each}):
             rows = [i for i, ids in enumerate(each) if len(ids) == length]
@@ -164,8 +166,8 @@ def _last_logits(model: Model, each: Sequence[tuple[int, ...]]) -> list[Float[Te
                     f" {tuple(logits.shape)}); pairs with answers need a language model"
                 )
             for row, i in enumerate(rows):
-                found[i] = logits[row, -1].cpu()
-    return found
+                last[i] = logits[row, -1].cpu()
+    return last
 
 
 def _text(model: Model, token: int) -> str | int:

@@ -95,14 +95,14 @@ def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastT
 
 def _years(model: Model) -> list[int]:
     """Return the token of every two digits, as it follows two other digits."""
-    found = []
+    tokens = []
     for y in range(100):
         ids = encoded_text(model.tokenizer, f"{y:02d}", add_special_tokens=False)["input_ids"]
         whole = encoded_text(model.tokenizer, f" 17{y:02d}", add_special_tokens=False)["input_ids"]
         if len(ids) != 1 or whole[-1:] != ids:
             raise _splits(model, f"17{y:02d}")
-        found.append(ids[0])
-    return found
+        tokens.append(ids[0])
+    return tokens
 
 
 def _splits(model: Model, year: str) -> PromptError:

@@ -92,7 +92,7 @@ def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastT
         rows["corrupted"].append(corrupted)
         rows["right"].append(names[other])
         rows["wrong"].append(names[subject])
-        found = token_places(
+        places = token_places(
             clean,
             {
                 "IO": (token[other], 0),
@@ -100,7 +100,7 @@ def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastT
                 "S2": (names[subject], 1 if same else 0),
             },
         )
-        rows["roles"].append(found | {"S1+1": found["S1"] + 1, "end": len(clean) - 1})
+        rows["roles"].append(places | {"S1+1": places["S1"] + 1, "end": len(clean) - 1})
         rows["templates"].append(f"{'ABBA' if subject == b else 'BABA'} {which}")
     if len(rows["clean"]) < n:
         raise PromptError(

@@ -164,20 +164,20 @@ def _known() -> dict[str, About]:
     from interp.planted.programs import PROGRAMS
     from interp.planted.trained import SEVERAL_TASKS, TRAINED
 
-    found = {
+    tasks = {
         f"planted:{name}": About(PLANTED[name], roles, metric, model=f"planted:{name}")
         for name, (roles, metric) in _PLANTED.items()
     }
     for name, program in PROGRAMS.items():
         metric = "share of the difference in the output"
-        found[f"compiled:{name}"] = About(program.summary, (), metric, model=f"compiled:{name}")
+        tasks[f"compiled:{name}"] = About(program.summary, (), metric, model=f"compiled:{name}")
     for name, summary in TRAINED.items():
         metric = "logit of the answer minus that of the corrupted prompt's"
         about = About(summary, ("end",), metric, model=f"trained:{name}")
         several = SEVERAL_TASKS.get(name)
         which = [name] if several is None else [f"{name}:{task}" for task in several]
-        found |= {f"trained:{each}": about for each in which}
-    return found
+        tasks |= {f"trained:{each}": about for each in which}
+    return tasks
 
 
 TASKS |= _known()

@@ -35,23 +35,23 @@ def all_pairs(model: Model, path: Path) -> ContrastTask:
     whose templates are kept if there are two or more. Otherwise every pair counts as a separate
     template, so that the circuit can be measured on held-out pairs.
     """
-    made = _READERS.get(path.suffix, _lines)(model, path)
-    require_enough(path, len(made))
-    made = replace(made, task=replace(made.task, name=path.stem))
-    if len(set(made.templates)) < 2:
-        made = replace(made, templates=tuple(f"pair {i}" for i in range(1, len(made) + 1)))
-    return made
+    pairs = _READERS.get(path.suffix, _lines)(model, path)
+    require_enough(path, len(pairs))
+    pairs = replace(pairs, task=replace(pairs.task, name=path.stem))
+    if len(set(pairs.templates)) < 2:
+        pairs = replace(pairs, templates=tuple(f"pair {i}" for i in range(1, len(pairs) + 1)))
+    return pairs
 
 
 def make(model: Model, path: Path, n: int, which: Sequence[int] | None) -> ContrastTask:
     """Read at most n pairs of a file; see `all_pairs`."""
-    made = all_pairs(model, path)
-    rows = list(range(len(made)) if which is None else which)[:n]
-    if not set(rows) <= set(range(len(made))):
+    pairs = all_pairs(model, path)
+    rows = list(range(len(pairs)) if which is None else which)[:n]
+    if not set(rows) <= set(range(len(pairs))):
         raise OptionError(
-            f"pairs {rows} of {path}; it has {len(made)}, counted from 0; give existing numbers"
+            f"pairs {rows} of {path}; it has {len(pairs)}, counted from 0; give existing numbers"
         )
-    return made.some(rows)
+    return pairs.some(rows)
 
 
 def _lines(model: Model, path: Path) -> ContrastTask:
@@ -98,20 +98,20 @@ def _made(model: Model, path: Path) -> ContrastTask:
     from interp.causal.task import Task
     from interp.causal.task_file import made_by
 
-    made = made_by(model, path)
-    if isinstance(made, Task) and made.corrupted is None:
+    returned = made_by(model, path)
+    if isinstance(returned, Task) and returned.corrupted is None:
         raise OptionError(
             f"{path}: task(model) returned a Task without corrupted prompts; {NEEDED}: return"
             " task.with_corrupted(prompts, model), or a ContrastTask"
         )
-    if isinstance(made, Task):
-        return ContrastTask(made)
-    if not isinstance(made, ContrastTask):
+    if isinstance(returned, Task):
+        return ContrastTask(returned)
+    if not isinstance(returned, ContrastTask):
         raise OptionError(
-            f"{path}: task(model) returned {type(made).__name__}; for a circuit it must return a"
-            " Task with corrupted prompts, or a ContrastTask"
+            f"{path}: task(model) returned {type(returned).__name__}; for a circuit it must return"
+            " a Task with corrupted prompts, or a ContrastTask"
         )
-    return made
+    return returned
 
 
 _READERS = {".py": _made, ".toml": _drawn}

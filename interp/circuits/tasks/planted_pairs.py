@@ -57,8 +57,8 @@ def planted_model_of(model: Model) -> Planted | None:
     """Return the planted model with exactly the weights of this model; None if there is none."""
     from interp import planted
 
-    made = str(getattr(model.config, "name_or_path", ""))
-    kind, _, name = made.partition(":")
+    source = str(getattr(model.config, "name_or_path", ""))
+    kind, _, name = source.partition(":")
     if kind != "planted" or name not in CIRCUITS:
         return None
     built = planted.build(name)

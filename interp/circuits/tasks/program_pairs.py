@@ -27,17 +27,17 @@ LEAST = 16  # pairs for which lists are drawn, so that some of them have a rare 
 
 def make(model: Model, n: int, seed: int, name: str) -> ContrastTask:
     """Make the task of one program of a compiled model, with its circuit as the truth."""
-    made = programs_of(model)
-    if made is None or name not in made.parts:
+    programs = programs_of(model)
+    if programs is None or name not in programs.parts:
         raise OptionError(
             f"the task compiled:{name} is for the model compiled:{name} and for those that join it"
             f" with others (compiled:{name}+OTHER), and not for {model.name}; use one of them"
         )
-    part = made.parts[name]
-    clean, corrupted, ends = _pairs(made, name, n, np.random.default_rng([seed, 31]))
+    part = programs.parts[name]
+    clean, corrupted, ends = _pairs(programs, name, n, np.random.default_rng([seed, 31]))
     columns = list(part.columns)
     with torch.no_grad():
-        a, b = (made.module(torch.tensor(x)).logits[..., columns] for x in (clean, corrupted))
+        a, b = (programs.module(torch.tensor(x)).logits[..., columns] for x in (clean, corrupted))
     read = torch.arange(a.shape[1]) < torch.tensor(ends)[:, None]
     read[:, 0] = False
     towards = (a - b) * read[..., None]
@@ -60,7 +60,7 @@ def make(model: Model, n: int, seed: int, name: str) -> ContrastTask:
         read_rows=share,
         vocabulary=part.columns,
         corrupted=Prompts(tuple(map(tuple, corrupted)), "words with another answer"),
-        detail=f"{name} of {made.name}",
+        detail=f"{name} of {programs.name}",
         chance=0.0,
     )
     heads = tuple(sorted(node for node in part.nodes if node[0] == "L"))
@@ -74,8 +74,8 @@ def programs_of(model: Model) -> JoinedPrograms | None:
     kind, _, name = str(getattr(model.config, "name_or_path", "")).partition(":")
     if kind != "compiled":
         return None
-    made = joined(name)
-    return made if same_tensors(model.module, made.module) else None
+    programs = joined(name)
+    return programs if same_tensors(model.module, programs.module) else None
 
 
 def _pairs(

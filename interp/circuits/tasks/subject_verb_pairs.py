@@ -82,11 +82,11 @@ def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastT
         rows["corrupted"].append(sides[1])
         rows["right"].append([verbs[p[plural]] for p in forms])
         rows["wrong"].append([verbs[p[1 - plural]] for p in forms])
-        found = token_places(
+        places = token_places(
             sides[0],
             {"subject": (known[noun[plural]], 0), "distractor": (known[thing[1 - plural]], 0)},
         )
-        rows["roles"].append(found | {"end": len(sides[0]) - 1})
+        rows["roles"].append(places | {"end": len(sides[0]) - 1})
     task = logit_difference(
         model,
         Prompts(tuple(rows["clean"]), f"agreement, {len(nouns)} subjects"),

@@ -127,10 +127,12 @@ def read_templates(path: Path) -> TemplateFile:
                 f"{path}: slots {', '.join(sharing)} need different words, but the list of {owner}"
                 f" has only {len(listed)}; add words"
             )
-    made = TemplateFile(words, owners, tuple(_template(path, i, t) for i, t in enumerate(given)))
-    for i, each in enumerate(made.templates):
-        _check_slots(path, i, each, made)
-    return made
+    template_file = TemplateFile(
+        words, owners, tuple(_template(path, i, t) for i, t in enumerate(given))
+    )
+    for i, each in enumerate(template_file.templates):
+        _check_slots(path, i, each, template_file)
+    return template_file
 
 
 def _known(path: Path, values: Mapping[str, Any], keys: Sequence[str], where: str) -> None:
@@ -171,13 +173,13 @@ def _template(path: Path, number: int, given: Any) -> Template:
         )
     roles = {}
     for role, place in (given.get("roles") or {}).items():
-        found = re.fullmatch(r"([\w.]+)(?::([1-9]\d*))?", str(place))
-        if found is None:
+        match = re.fullmatch(r"([\w.]+)(?::([1-9]\d*))?", str(place))
+        if match is None:
             raise PromptError(
                 f"{path}: role {role} of {where} is {place!r}; give a slot and the number of its"
                 ' occurrence, such as "A:2"'
             )
-        roles[role] = (found[1], int(found[2] or 1))
+        roles[role] = (match[1], int(match[2] or 1))
     return Template(texts["clean"], texts["corrupted"], texts["answer"], texts["wrong"], roles)  # type: ignore[arg-type]
 
 

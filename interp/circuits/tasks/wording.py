@@ -30,18 +30,18 @@ def require(model: Model, n: int) -> None:
 
 def single(model: Model, words: Sequence[str], least: int, what: str) -> dict[str, int]:
     """Return the words that are one token after a space, with their ids."""
-    found: dict[str, int] = {}
+    word_ids: dict[str, int] = {}
     for word in words:
         ids = encoded_text(model.tokenizer, f" {word}", add_special_tokens=False)["input_ids"]
         if len(ids) == 1 and ids[0] != model.tokenizer.unk_token_id:
-            found[word] = ids[0]
-    if len(found) < least:
-        split = [w for w in words if w not in found]
+            word_ids[word] = ids[0]
+    if len(word_ids) < least:
+        split = [w for w in words if w not in word_ids]
         raise PromptError(
             f"the tokenizer of {model.name} splits (or does not know) {len(split)} of {len(words)}"
             f" {what}, such as {', '.join(split[:4])}; the task needs {least} that are one token"
         )
-    return found
+    return word_ids
 
 
 def prompt_ids(model: Model, text: str) -> tuple[int, ...]:

@@ -74,8 +74,8 @@ def attribute_interchanges(
     every = [(a, t) for a, given in templates.items() for t in given]
     rows = []
     for attribute, given in templates.items():
-        made = 0
-        while made < n:
+        count = 0
+        while count < n:
             first, second = (names[i] for i in rng.choice(len(names), 2, replace=False))
             values = entities[first][attribute], entities[second][attribute]
             if values[0] == values[1]:
@@ -85,7 +85,7 @@ def attribute_interchanges(
             base, source = _filled(given[at], first), _filled(other, second)
             name = f"{attribute} {at}" if len(given) > 1 else ""
             rows.append(Interchange(base, source, values[1], values[0], attribute, name))
-            made += 1
+            count += 1
     return rows
 
 

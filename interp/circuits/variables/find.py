@@ -145,9 +145,9 @@ def find_variables(
         raise UnknownName("method", method, get_args(Method))
     if steps < 1 or (ranks is not None and not min(ranks, default=0) >= 1):
         raise OptionError(f"ranks={ranks}, steps={steps}; give 1 or more of each")
-    own = {"heads": "all heads", "features": "the features of its dictionary"}.get(method)
-    if own is not None and nodes is not None:
-        raise OptionError(f'method="{method}" chooses among {own}; leave nodes out')
+    searched = {"heads": "all heads", "features": "the features of its dictionary"}.get(method)
+    if searched is not None and nodes is not None:
+        raise OptionError(f'method="{method}" chooses among {searched}; leave nodes out')
     if (method == "features") != (dictionary is not None):
         raise OptionError('method="features" needs a dictionary, and the other methods need none')
     if isinstance(dictionary, str | Path):
@@ -171,7 +171,7 @@ def find_variables(
         )
     search_of = VariableSearch(graph, rows, method, ranks, steps, seed, isolate, dictionary)
     total = len(known) * len(search_of.names)
-    found: list[FoundAt] = []
+    fits: list[FoundAt] = []
     options = {"method": method, "ranks": ranks, "steps": steps, "isolate": isolate, "seed": seed}
     options |= {} if dictionary is None else {"dictionary": repr(dictionary)}
     store = None
@@ -183,10 +183,10 @@ def find_variables(
             for place in known:
                 what = f"{name}, {place.name} at {place.position}"
                 plain = step(what, lambda n=name, x=place: search_of.at(n, x).plain())
-                found.append(FoundAt.of_plain(name, place, plain))
+                fits.append(FoundAt.of_plain(name, place, plain))
                 advance()
     fitted = {name: len(runs.rows) for name, runs in search_of.fit.items()}
-    return variable_rows(graph, found, search_of.judge, fitted, rows, search_of.skipped, options)
+    return variable_rows(graph, fits, search_of.judge, fitted, rows, search_of.skipped, options)
 
 
 def _placed(

@@ -70,10 +70,10 @@ class CausalModel:
 
     def values(self, prompt: Any, **given: Any) -> dict[str, Any]:
         """Return the values of all variables; those that are given keep the given value."""
-        found: dict[str, Any] = {}
+        computed: dict[str, Any] = {}
         for name, compute in self.variables.items():
-            found[name] = given[name] if name in given else compute(prompt, found)
-        return found
+            computed[name] = given[name] if name in given else compute(prompt, computed)
+        return computed
 
     def interchanges(
         self, prompts: Sequence[Any], name: str, n: int = 256, seed: int = 0
@@ -130,7 +130,7 @@ class PlacedInterchange:
 def read_interchanges(path: Path) -> list[Interchange]:
     """Read interchanges from a `.jsonl` file of objects, or from a `.json` file with a list."""
     names = Interchange.__dataclass_fields__
-    found = []
+    interchanges = []
     for where, row in json_rows(path, "interchange", EXPECTED):
         for name in ("base", "source", "answer", "base_answer"):
             if name not in row:
@@ -138,8 +138,8 @@ def read_interchanges(path: Path) -> list[Interchange]:
         given: dict[str, Any] = {
             k: tuple(v) if isinstance(v, list) else v for k, v in row.items() if k in names
         }
-        found.append(Interchange(**given))
-    return found
+        interchanges.append(Interchange(**given))
+    return interchanges
 
 
 def place_interchanges(model: Model, rows: Sequence[Interchange]) -> list[PlacedInterchange]:

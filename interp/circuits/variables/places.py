@@ -79,14 +79,14 @@ def places_of(graph: ResidualGraph, names: Sequence[str] | None) -> list[HeldPla
         return [HeldPlace(x, (known[x],)) for x in [*heads, *(x for x in known if x not in heads)]]
     if not names:
         raise OptionError("no place is given; name heads such as L5H4, or leave it out for all")
-    found = []
+    places = []
     for name in dict.fromkeys(names):
         parts = name.split("+")
         for part in parts:
             if part not in known:
                 raise UnknownName(f"place of {graph.model.name}", part, known)
-        found.append(HeldPlace(name, tuple(known[part] for part in dict.fromkeys(parts))))
-    return found
+        places.append(HeldPlace(name, tuple(known[part] for part in dict.fromkeys(parts))))
+    return places
 
 
 def dictionary_place(model: Model, dictionary: Dictionary) -> str:
@@ -247,9 +247,9 @@ class InterchangeRuns:
     def _add(self, which: np.ndarray) -> None:
         rows = [self.rows[i] for i in which]
         base = [row.base for row in rows]
-        own, source = paired_outputs(self.graph, base, [row.source for row in rows])
+        outputs, source = paired_outputs(self.graph, base, [row.source for row in rows])
         self.forwards += 2 * len(rows)
-        device, width = own.logits.device, own.logits.shape[-1]
+        device, width = outputs.logits.device, outputs.logits.shape[-1]
         if largest := max([row.answer for row in rows if row.answer >= width], default=0):
             raise PromptError(
                 f"an interchange has the answer {largest}; {self.graph.model.name} predicts token "
@@ -260,10 +260,10 @@ class InterchangeRuns:
             base,
             torch.tensor([row.answer for row in rows], device=device),
             torch.tensor([row.read_at for row in rows], device=device),
-            _by_kind(own),
+            _by_kind(outputs),
             _by_kind(source),
         )
-        self.plain[which] = self._read(group, own.logits).argmax(-1).cpu()
+        self.plain[which] = self._read(group, outputs.logits).argmax(-1).cpu()
         self.groups.append(group)
 
     def _logits(self, ids: Sequence[tuple[int, ...]]) -> Tensor:
@@ -284,22 +284,22 @@ class InterchangeRuns:
 
     def answering(self, answers: Sequence[int]) -> InterchangeRuns:
         """Return the same runs with other answers to fit and to judge."""
-        made = copy.copy(self)
+        runs = copy.copy(self)
         pairs = zip(self.rows, answers, strict=True)
-        made.rows = [replace(row, answer=answer) for row, answer in pairs]
-        made.groups = [
+        runs.rows = [replace(row, answer=answer) for row, answer in pairs]
+        runs.groups = [
             replace(group, answer=group.answer.new_tensor([answers[i] for i in group.which]))
             for group in self.groups
         ]
-        return made
+        return runs
 
     def answers(self, place: HeldPlace, subspace: Subspace) -> Int[np.ndarray, " row"]:
         """Return the model's answers with the part of the source runs put in."""
-        found = np.full(len(self.rows), -1)
+        tokens = np.full(len(self.rows), -1)
         with inference(self.graph.model.module), torch.no_grad():
             for group in self.groups:
-                found[group.which] = self.logits(group, place, subspace).argmax(-1).cpu()
-        return found
+                tokens[group.which] = self.logits(group, place, subspace).argmax(-1).cpu()
+        return tokens
 
     def held(self, place: HeldPlace, at: int) -> tuple[Tensor, Tensor]:
         """Return on the CPU what a piece holds in base and source runs, a row per position."""

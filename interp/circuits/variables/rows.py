@@ -129,7 +129,7 @@ def variable_rows(
         else:
             line["finding"] = "found" if corrected[1, at] < ALPHA else "dormant"
     prompts = Prompts(tuple(row.base for row in pairs), "interchanges")
-    made = model_provenance(graph.model) | {
+    provenance = model_provenance(graph.model) | {
         "made_by": "interp.circuits.find_variables",
         "prompts_hash": prompts.hash,
         "pairs": len(pairs),
@@ -139,7 +139,7 @@ def variable_rows(
         "Variables",
         lines,
         ("variable", "place", "position"),
-        made,
+        provenance,
         {
             "metric": "interchange accuracy",
             "unit": "share of pairs",
@@ -173,8 +173,10 @@ def _quantiles(hits: Bool[np.ndarray, " pair"], runs: InterchangeRuns) -> list[f
     """Return ends of one-sided intervals of the share, at `PROBABILITIES`."""
     templates, at = np.unique([row.template for row in runs.rows], return_inverse=True)
     if len(templates) < LEAST_TEMPLATES:
-        found = [share_interval(int(hits.sum()), len(hits), abs(1 - 2 * p)) for p in PROBABILITIES]
-        return [ends[p > 0.5] for ends, p in zip(found, PROBABILITIES, strict=True)]
+        intervals = [
+            share_interval(int(hits.sum()), len(hits), abs(1 - 2 * p)) for p in PROBABILITIES
+        ]
+        return [ends[p > 0.5] for ends, p in zip(intervals, PROBABILITIES, strict=True)]
     draws = RatioBootstrap(len(templates))
     parts = np.bincount(at, hits, len(templates)), np.bincount(at, minlength=len(templates))
     return [*draws.quantiles(*parts, PROBABILITIES)]

@@ -50,15 +50,15 @@ def search(
     widths = [piece.width for piece in place.pieces]
     with drawn_with(seed):
         if method == "rotation":
-            found = _Rotation(runs, place, k)
+            mask = _Rotation(runs, place, k)
         elif dictionary is not None:
-            found = _FeatureMask(dictionary)
+            mask = _FeatureMask(dictionary)
         else:
-            found = _Mask(widths, method)
+            mask = _Mask(widths, method)
         order = [i for _ in range(steps) for i in torch.randperm(len(runs.groups)).tolist()]
     rate = RATE if method == "rotation" else MASK_RATE
-    slow = [p for name, p in found.named_parameters() if "rotation" in name]
-    fast = [p for name, p in found.named_parameters() if "rotation" not in name]
+    slow = [p for name, p in mask.named_parameters() if "rotation" in name]
+    fast = [p for name, p in mask.named_parameters() if "rotation" not in name]
     groups = [{"params": slow, "lr": RATE}, {"params": fast, "lr": rate}]
     optimiser = torch.optim.Adam([group for group in groups if group["params"]])
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps, eta_min=RATE / 20)
@@ -67,7 +67,7 @@ def search(
     with inference(runs.graph.model.module), torch.enable_grad():
         for at in range(steps):
             group = runs.groups[order[at]]
-            subspace, price = found(at / max(1, steps - 1))
+            subspace, price = mask(at / max(1, steps - 1))
             logits = runs.logits(group, place, subspace)
             loss = nn.functional.cross_entropy(logits, group.answer) + price
             for other in others:
@@ -83,7 +83,7 @@ def search(
             if _is_done(losses):
                 break
     with torch.no_grad():
-        return found.hard()
+        return mask.hard()
 
 
 def _is_done(losses: list[float]) -> bool:
@@ -106,7 +106,7 @@ class _Rotation(nn.Module):
 
     def __init__(self, runs: InterchangeRuns, place: HeldPlace, k: int) -> None:
         super().__init__()
-        made = []
+        rotations = []
         for at, piece in enumerate(place.pieces):
             base, source = runs.held(place, at)
             n = min(k, piece.width)
@@ -116,8 +116,8 @@ class _Rotation(nn.Module):
             linear = nn.Linear(piece.width, n, bias=False)
             with torch.no_grad():
                 linear.weight.copy_(torch.linalg.qr(start.T).Q.T)
-            made.append(orthogonal(linear, orthogonal_map="householder"))
-        self.rotation = nn.ModuleList(made)
+            rotations.append(orthogonal(linear, orthogonal_map="householder"))
+        self.rotation = nn.ModuleList(rotations)
 
     def forward(self, done: float) -> tuple[Subspace, Tensor | float]:
         return Subspace.of(_columns(self.rotation)), 0.0
@@ -141,21 +141,21 @@ class _Mask(nn.Module):
         }[method]
         self.gate = nn.ParameterList([nn.Parameter(torch.zeros(n(w))) for w in widths])
         if method == "boundless":
-            made = [nn.Linear(w, w, bias=False) for w in widths]
-            for linear in made:
+            linears = [nn.Linear(w, w, bias=False) for w in widths]
+            for linear in linears:
                 nn.init.orthogonal_(linear.weight)
-            self.rotation = nn.ModuleList([orthogonal(x, orthogonal_map="cayley") for x in made])
+            self.rotation = nn.ModuleList([orthogonal(x, orthogonal_map="cayley") for x in linears])
 
     def _weights(self, temperature: float) -> list[Tensor]:
-        found = []
+        weights = []
         for gate, width in zip(self.gate, self.widths, strict=True):
             if self.method == "boundless":
                 boundary = torch.sigmoid(gate) * width  # the number of directions inside
                 at = torch.arange(width) + 0.5
-                found.append(torch.sigmoid((boundary - at) / (temperature * width / 16)))
+                weights.append(torch.sigmoid((boundary - at) / (temperature * width / 16)))
             else:
-                found.append(torch.sigmoid(gate / temperature).expand(width))
-        return found
+                weights.append(torch.sigmoid(gate / temperature).expand(width))
+        return weights
 
     def forward(self, done: float) -> tuple[Subspace, Tensor | float]:
         weights = self._weights(WARM * (COLD / WARM) ** done)
@@ -232,10 +232,10 @@ def varying(runs: InterchangeRuns, place: HeldPlace) -> tuple[Tensor, ...]:
 
     They are the principal components that hold 99.9 % of the variance.
     """
-    found = []
+    directions = []
     for at in range(len(place.pieces)):
         x = torch.cat(runs.held(place, at))
         s, v = torch.linalg.svd(x - x.mean(0), full_matrices=False)[1:]
         share = (s**2).cumsum(0) / (s**2).sum().clamp_min(1e-30)
-        found.append(v[: int((share < VARIES).sum()) + 1].T)
-    return tuple(found)
+        directions.append(v[: int((share < VARIES).sum()) + 1].T)
+    return tuple(directions)

@@ -99,7 +99,7 @@ def attribution_graph(
             f"the graph of {len(ids)} tokens has {groups * len(ids)} nodes, above {MOST_NODES}; "
             f"give a prompt of at most {MOST_NODES // groups} tokens"
         )
-    found = direct_edges(
+    direct = direct_edges(
         model,
         ids,
         mass=mass,
@@ -109,24 +109,24 @@ def attribution_graph(
         features=features,
         mlp=mlp,
     )
-    start = torch.tensor([x.p for x in found.nodes], dtype=torch.float32)
-    kinds = [x.kind for x in found.nodes]
+    start = torch.tensor([x.p for x in direct.nodes], dtype=torch.float32)
+    kinds = [x.kind for x in direct.nodes]
     fixed = torch.tensor([k in ("embedding", "logit") for k in kinds])
     inputs = torch.tensor([k in ("embedding", "error") for k in kinds])
-    nodes, edges, influence = pruned(found.weights, start, fixed, inputs, node_share, edge_share)
-    shares = row_shares(found.weights)
+    nodes, edges, influence = pruned(direct.weights, start, fixed, inputs, node_share, edge_share)
+    shares = row_shares(direct.weights)
     through = influence_of(shares, start) + start
     total = float(influence.sum()) or 1.0
     kept = [
-        replace(found.nodes[i], influence=float(influence[i]) / total)
+        replace(direct.nodes[i], influence=float(influence[i]) / total)
         for i in nodes.nonzero().flatten().tolist()
     ]
     places = edges.nonzero()
-    names = [x.name for x in found.nodes]
+    names = [x.name for x in direct.nodes]
     score = shares * through[:, None]
     order = places[score[edges].argsort(descending=True, stable=True)]
     t, s = order.unbind(1)
-    made = model_provenance(model) | {
+    provenance = model_provenance(model) | {
         "made_by": "interp.circuits.attribution_graph",
         "options": {
             "mass": mass,
@@ -139,25 +139,25 @@ def attribution_graph(
         "prompts": {"design": given.design, "n": 1, "hash": given.hash},
         "prompts_hash": given.hash,
     }
-    heads = [x for x in found.nodes if x.kind in ("head", "logit")]
-    error = sum(abs(x.activation) for x in found.nodes if x.kind == "error" and x.number == 0)
-    written = sum(abs(x.activation) for x in found.nodes if x.kind == "mlp")
+    heads = [x for x in direct.nodes if x.kind in ("head", "logit")]
+    error = sum(abs(x.activation) for x in direct.nodes if x.kind == "error" and x.number == 0)
+    written = sum(abs(x.activation) for x in direct.nodes if x.kind == "mlp")
     return AttributionGraph(
         model.name,
         tuple(words(model, list(ids))),
-        found.ids,
+        direct.ids,
         model.n_layers,
         max(site.n_heads for site in model.sites),
         tuple(kept),
         tuple(names[i] for i in s.tolist()),
         tuple(names[i] for i in t.tolist()),
-        found.weights[t, s].double().numpy(),
+        direct.weights[t, s].double().numpy(),
         score[t, s].double().numpy(),
-        len(found.nodes),
-        int((found.weights != 0).sum()),
+        len(direct.nodes),
+        int((direct.weights != 0).sum()),
         max(abs(x.residual) for x in heads),
         error / written if written else 0.0,
         {int(x.number): words(model, [x.number])[0] for x in kept if x.kind == "logit"},
         (node_share, edge_share),
-        made,
+        provenance,
     )

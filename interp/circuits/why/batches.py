@@ -34,9 +34,9 @@ def asked_prompts(model: Model, prompts: Any) -> Prompts:
         if isinstance(mask, Tensor) and not bool(mask.all()):
             raise PromptError("the inputs are padded; give the prompts as lists of token ids")
         prompts = prompts["input_ids"]
-    found = Prompts.of(prompts, model)
-    found.check(model)
-    return found
+    parsed = Prompts.of(prompts, model)
+    parsed.check(model)
+    return parsed
 
 
 def decomposed(model: Model, prompts: Prompts) -> Iterator[tuple[list[int], LinearScores]]:
@@ -69,7 +69,7 @@ def asked_heads(model: Model, heads: Any) -> list[tuple[Site, int]]:
         given = list(heads)
     if not given:
         raise OptionError("no heads given; name at least one, such as L1H0")
-    found = []
+    chosen = []
     for one in dict.fromkeys(Head.parse(x) for x in given):
         sites = [s for s in model.sites if s.layer == one.layer and one.stack in (None, s.stack)]
         if not sites or one.head >= sites[0].n_heads:
@@ -79,5 +79,5 @@ def asked_heads(model: Model, heads: Any) -> list[tuple[Site, int]]:
                 else (f"attention in layers {', '.join(str(s.layer) for s in model.sites)}")
             )
             raise OptionError(f"{model.name} has no head {one}; it has {least}")
-        found.append((sites[0], one.head))
-    return found
+        chosen.append((sites[0], one.head))
+    return chosen

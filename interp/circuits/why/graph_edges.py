@@ -221,13 +221,13 @@ class EdgeTable:
             constant = constant + precise(self.run.cache["attn_out", site.layer]) - heads
             n += site.n_heads
         parts = self.stream.first(n, constant, site)
-        found = torch.einsum("pwm,pm->pw", parts.x[0].double(), grad)
+        effects = torch.einsum("pwm,pm->pw", parts.x[0].double(), grad)
         start, error = self.groups[f"mlp{site.layer}"], self.groups[f"mlp{site.layer} error"]
         for i in range(self.n):
-            mine = torch.zeros_like(found)
-            mine[i] = found[i]
+            mine = torch.zeros_like(effects)
+            mine[i] = effects[i]
             self.put(start + i, parts, mine, float(size[i]))
-            rest = float(size[i]) - float(found[i].sum())
+            rest = float(size[i]) - float(effects[i].sum())
             self.weights[start + i, error + i] = rest
             self.activation[error + i] = rest
 
@@ -242,13 +242,13 @@ class EdgeTable:
                 acts = self.dictionaries[order].encode(x.requires_grad_(True))
                 for f, (name, i) in enumerate(zip(features.names, features.ids, strict=False)):
                     (grad,) = torch.autograd.grad(acts[0, :, i].sum(), x, retain_graph=True)
-                    found = torch.einsum("pwm,pm->pw", parts.x[0].double(), grad[0].double())
+                    effects = torch.einsum("pwm,pm->pw", parts.x[0].double(), grad[0].double())
                     for at in range(self.n):
                         value = float(features.acts[0, at, f])
                         if value == 0:
                             continue
-                        mine = torch.zeros_like(found)
-                        mine[at] = found[at]
+                        mine = torch.zeros_like(effects)
+                        mine[at] = effects[at]
                         self.put(self.groups[name] + at, parts, mine, value)
                         # The encoder's own bias is what its gradient leaves out.
                         target = self.groups[name] + at
@@ -277,13 +277,13 @@ class EdgeTable:
             direction = torch.full_like(logits, -1 / len(logits))
             direction[token] += 1.0
             towards, bias = end.back(direction, stream[0, -1])
-            found = parts.x[0, -1].double() @ towards
+            effects = parts.x[0, -1].double() @ towards
             row, given = torch.zeros(len(self.activation), dtype=torch.float32), bias
             for w, name in enumerate(parts.names):
                 if name == BIAS:
-                    given += float(found[w])
+                    given += float(effects[w])
                 else:
-                    row[self._start_of(name) + self.n - 1] += float(found[w])
+                    row[self._start_of(name) + self.n - 1] += float(effects[w])
             before_cap = logits if end.cap is None else end.cap * torch.atanh(logits / end.cap)
             value = float(before_cap @ direction)
             residual = value - given - float(row.double().sum())

@@ -122,7 +122,7 @@ class AttributionGraph(Result):
         """
         if by not in GROUPINGS:
             raise UnknownName("grouping", by, GROUPINGS)
-        found: dict[str, list[str]] = {}
+        by_label: dict[str, list[str]] = {}
         for x in self.nodes:
             if x.kind == "logit":
                 label = "logits"
@@ -132,8 +132,8 @@ class AttributionGraph(Result):
                 label = "tokens"
             else:
                 label = x.name.partition("@")[0] if by == "head" else f"layer {x.layer}"
-            found.setdefault(label, []).append(x.name)
-        return {label: tuple(names) for label, names in found.items()}
+            by_label.setdefault(label, []).append(x.name)
+        return {label: tuple(names) for label, names in by_label.items()}
 
     def grouped(self, by: str = "head") -> pd.DataFrame:
         """Return the edges between supernodes: sums of scores and influences, the largest first."""

@@ -54,13 +54,13 @@ def _loading_rows(
     facts: Mapping[str, Any],
     made: Mapping[str, Any],
 ) -> ResultRows:
-    found = cluster_summary(per_prompt.T, clusters)
+    summary = cluster_summary(per_prompt.T, clusters)
     units = ("layer", "head", "source", "writer")
     columns = dict(zip(units, zip(*parts, strict=True), strict=True)) | {
-        "score": found.score,
-        "sem": found.sem,
-        "n": found.n,
-        "clusters": found.clusters,
+        "score": summary.score,
+        "sem": summary.sem,
+        "n": summary.n,
+        "clusters": summary.clusters,
     }
     return ResultRows(
         "HeadLoadings", columns, units, made, facts, per_prompt, clusters=clusters, by="abs"
@@ -145,18 +145,18 @@ def head_loadings(
         stream = StreamParts(run, dictionaries, features)
         towards = _directions(run, place, right, wrong)
         for site, head in chosen:
-            names, found, error = loadings_of(stream, site, head, place, towards)
+            names, loadings, error = loadings_of(stream, site, head, place, towards)
             name = f"L{site.layer}H{head}"
             errors[name] = max(errors[name], error)
-            for j in range(found.shape[1]):
+            for j in range(loadings.shape[1]):
                 for w, writer in enumerate(names):
                     key = (site.layer, head, str(j), writer)
                     if key not in rows:
                         rows[key] = np.zeros(len(given))
-                    rows[key][which] = found[:, j, w].cpu().numpy()
+                    rows[key][which] = loadings[:, j, w].cpu().numpy()
     text = "top prediction" if target is None else str(target)
     text += f" minus {contrast}" if contrast is not None else ""
-    made = model_provenance(model) | {
+    provenance = model_provenance(model) | {
         "made_by": "interp.circuits.head_loadings",
         "options": {"heads": list(errors), "target": text, "position": place},
         "prompts": {"design": given.design, "n": len(given), "hash": given.hash},
@@ -171,7 +171,9 @@ def head_loadings(
         "position": place,
         "errors": errors,
     }
-    return _loading_rows(list(rows), np.stack(list(rows.values())), given.clusters, facts, made)
+    return _loading_rows(
+        list(rows), np.stack(list(rows.values())), given.clusters, facts, provenance
+    )
 
 
 def loadings_of(
@@ -180,10 +182,10 @@ def loadings_of(
     """Return the parts of one head's output along a direction, and the error of their sum."""
     parts = stream.before(site)
     path = OutputPath(stream.scores, site, head)
-    found = path.read(parts.x, towards.double(), query)
+    loadings = path.read(parts.x, towards.double(), query)
     whole = stream.scores.written[:, query, stream.scores.index[f"L{site.layer}H{head}"]].double()
     error = path.error(parts.x, whole, query)
-    return parts.names, found, error
+    return parts.names, loadings, error
 
 
 class OutputPath:
@@ -215,10 +217,10 @@ class OutputPath:
         """Return what each part adds along a direction; the last part holds the values' bias."""
         into = self.output.at(query).along(towards.double()[:, None])[:, 0, 0]  # [batch, d_v]
         weight = self.pattern[:, query]
-        found = torch.einsum("bpwm,bm->bpw", x.double(), into @ self.W_V.T)
-        found = found * self.factor[..., None]
-        found[:, :, -1] += (into @ self.b_V)[:, None]
-        return found * weight[..., None]
+        loadings = torch.einsum("bpwm,bm->bpw", x.double(), into @ self.W_V.T)
+        loadings = loadings * self.factor[..., None]
+        loadings[:, :, -1] += (into @ self.b_V)[:, None]
+        return loadings * weight[..., None]
 
     def error(self, x: Tensor, whole: Float[Tensor, "batch d_model"], query: int) -> float:
         """Return the difference of the sum of all parts from the head's output, relative to it."""
@@ -246,7 +248,7 @@ def _directions(
     site = run.sites[-1]
     last = capture(model, run.inputs, ("resid_post",), layers=[site.layer])
     end = finish(model, last, site.stack)
-    logits, found = precise(last.logits), []
+    logits, directions = precise(last.logits), []
     stream = precise(last["resid_post", site.layer])
     for row in range(len(logits)):
         size = logits.shape[-1]
@@ -256,8 +258,8 @@ def _directions(
         else:
             direction[wrong] -= 1.0
         direction[int(logits[row, place].argmax()) if right is None else right] += 1.0
-        found.append(end.back(direction, stream[row, place])[0])
-    return torch.stack(found)
+        directions.append(end.back(direction, stream[row, place])[0])
+    return torch.stack(directions)
 
 
 def head_loadings_summary(found: ResultRows) -> str:

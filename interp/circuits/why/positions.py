@@ -66,8 +66,8 @@ class Places:
         place = torch.arange(n)
         tokens = torch.tensor(list(ids))
         named = prompt_segments(model, tokens, roles)
-        found = self.predicate(place[:, None], place[None, :], tokens, named)
-        both = torch.as_tensor(found).expand(n, n) & seen.cpu()
+        chosen = self.predicate(place[:, None], place[None, :], tokens, named)
+        both = torch.as_tensor(chosen).expand(n, n) & seen.cpu()
         return [(i, j) for i, j in both.nonzero().tolist()]
 
 
@@ -90,15 +90,15 @@ def _detector(name: str) -> Callable[..., Any]:
 
 def _pairs(at: Any) -> tuple[tuple[int, int], ...]:
     try:
-        found = tuple((int(q), int(k)) for q, k in at)
+        pairs = tuple((int(q), int(k)) for q, k in at)
     except (TypeError, ValueError) as error:
         raise OptionError(
             f"at={at!r}; expected {STRONGEST!r}, the name of a detector, a predicate, or pairs of "
             "(query, key) positions"
         ) from error
-    if not found:
+    if not pairs:
         raise OptionError("at holds no pair of positions; give at least one")
-    return found
+    return pairs
 
 
 def _inside(pair: tuple[int, int], n: int, seen: Tensor) -> tuple[int, int]:

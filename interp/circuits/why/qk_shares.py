@@ -92,17 +92,17 @@ def qk_shares(
     if null == "random-weights" and dictionaries:
         raise OptionError("features have no meaning in random weights; use null='keys'")
     chosen, given, places = asked_heads(model, heads), asked_prompts(model, prompts), Places(at)
-    found = _shares(model, chosen, given, places, dictionaries, features)
+    result = _shares(model, chosen, given, places, dictionaries, features)
     if null == "none":
-        found = replace(found, nulls=np.full(len(found), np.nan), null_kind=null)
+        result = replace(result, nulls=np.full(len(result), np.nan), null_kind=null)
     if null == "random-weights":
-        found = replace(
-            found, nulls=_random(model, chosen, given, places, found, seed), null_kind=null
+        result = replace(
+            result, nulls=_random(model, chosen, given, places, result, seed), null_kind=null
         )
-    made = model_provenance(model) | {
+    provenance = model_provenance(model) | {
         "made_by": "interp.circuits.qk_shares",
         "options": {
-            "heads": list(found.names),
+            "heads": list(result.names),
             "at": places.label,
             "null": null,
             "seed": seed,
@@ -112,7 +112,7 @@ def qk_shares(
         "prompts_hash": given.hash,
         "prompt_ids": list(given.prompt_ids),
     }
-    return replace(found, made=made)
+    return replace(result, made=provenance)
 
 
 def _shares(
@@ -174,7 +174,7 @@ def score_terms(
     if parts.added.cap is None:
         capped[:] = torch.nan
     spread = parts.spread(row).tolist()
-    found = {
+    terms = {
         (a, b): (float(total[x, y]), float(relative[x, y]), spread[y], float(capped[x, y]))
         for x, a in enumerate(parts.names)
         for y, b in enumerate(parts.names)
@@ -184,13 +184,13 @@ def score_terms(
         here = bias[place[:, 0], place[:, 1]]
         mean = ((bias * seen).sum(1) / seen.sum(1).clamp_min(1))[place[:, 0]]
         value = float(here.mean())
-        found[ADDED, ADDED] = (
+        terms[ADDED, ADDED] = (
             value,
             float((here - mean).mean()),
             1.0,
             value if parts.added.cap is not None else float("nan"),
         )
-    return found
+    return terms
 
 
 def _of_head(

@@ -52,35 +52,37 @@ class AddedScores:
 
 def added_scores(run: LinearScores) -> dict[Site, AddedScores]:
     """Return soft-cap, biases and visible keys of every attention of a decomposed run."""
-    found: dict[Site, AddedScores] = {}
+    by_site: dict[Site, AddedScores] = {}
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
-        found[site] = _added(run, site, call)
+        by_site[site] = _added(run, site, call)
 
     run.model.read(run.inputs, visit)
     # Where the model's own code gave the scores, what it adds must be the same for other tokens.
     rest = {
-        site: _rest(run, site, x.visible) for site, x in found.items() if bool(x.bias.isnan().any())
+        site: _rest(run, site, x.visible)
+        for site, x in by_site.items()
+        if bool(x.bias.isnan().any())
     }
     for site, x in list(rest.items()):
-        size = run.cache["scores", site.layer][found[site].visible].abs().max()
+        size = run.cache["scores", site.layer][by_site[site].visible].abs().max()
         if float(x.abs().max()) <= IDENTITY * max(1.0, float(size)):  # rounding: nothing is added
-            found[site] = replace(found[site], bias=torch.zeros_like(rest.pop(site)))
+            by_site[site] = replace(by_site[site], bias=torch.zeros_like(rest.pop(site)))
     if not rest:
-        return found
+        return by_site
     turned = dict(run.inputs)
     turned["input_ids"] = run.inputs["input_ids"].flip(1)
     other = LinearScores(run.model, turned, turned=run.turns)
     for site, x in rest.items():
-        apart = float((x - _rest(other, site, found[site].visible)).abs().max())
-        size = float(run.cache["scores", site.layer][found[site].visible].abs().max())
+        apart = float((x - _rest(other, site, by_site[site].visible)).abs().max())
+        size = float(run.cache["scores", site.layer][by_site[site].visible].abs().max())
         if apart > IDENTITY * max(1.0, size):
             raise UnreadableAttention(
                 f"{site.name} ({site.module}): what it adds to the products of queries and keys "
                 "depends on the tokens, so its scores are not a sum over pairs of writers"
             )
-        found[site] = replace(found[site], bias=x)
-    return found
+        by_site[site] = replace(by_site[site], bias=x)
+    return by_site
 
 
 def _added(run: LinearScores, site: Site, call: Call) -> AddedScores:
@@ -154,9 +156,11 @@ class ScoreParts:
         side, h = run.side(self.site, part), self.head
         factor, core = side.factor[:, h].double(), side.core[:, h].double()
         read = torch.einsum("bpwm,md->bwpd", x.double(), side.basis[h].double())
-        found = torch.einsum("bwpd,bpde->bwpe", read * factor[:, None, :, None], core[:, :, :-1])
-        found[:, -1] += core[:, :, -1]
-        return found
+        projected = torch.einsum(
+            "bwpd,bpde->bwpe", read * factor[:, None, :, None], core[:, :, :-1]
+        )
+        projected[:, -1] += core[:, :, -1]
+        return projected
 
     def key_means(self, row: int) -> Float[Tensor, "part query d_head"]:
         """Return the mean of each part's keys over the keys that each query sees."""

@@ -102,12 +102,12 @@ def check_shares(
         raise OptionError(f"top={top} is not a number of writers; give 1 or more")
     places, chosen = Places(at), asked_heads(model, heads)
     choosing, judging = given.part(range(0, len(given), 2)), range(1, len(given), 2)
-    found = qk_shares(model, [(s.layer, h) for s, h in chosen], choosing, at=at, null="none")
+    shares = qk_shares(model, [(s.layer, h) for s, h in chosen], choosing, at=at, null="none")
     rows = [
         (site, head, side, writer)
         for site, head in chosen
         for side in SIDES
-        for writer in _largest(found, f"L{site.layer}H{head}", side, top)
+        for writer in _largest(shares, f"L{site.layer}H{head}", side, top)
     ]
     values = np.full((5, len(rows), len(given)), np.nan)
     _measure(model, given, list(judging), places, rows, values, seed)
@@ -116,7 +116,7 @@ def check_shares(
         name: _correlation(values[a], values[b], labels, seed)
         for name, a, b in (("score", 1, 0), ("attention", 3, 2), ("random", 1, 4))
     }
-    made = model_provenance(model) | {
+    provenance = model_provenance(model) | {
         "made_by": "interp.circuits.check_shares",
         "options": {
             "at": places.label,
@@ -156,7 +156,7 @@ def check_shares(
         "ShareCheck",
         columns,
         ("layer", "head", "side", "writer"),
-        made,
+        provenance,
         facts,
         values[0],
         arrays=dict(zip(names, values[1:], strict=True)),
@@ -221,29 +221,29 @@ def _changes(
 ) -> list[float]:
     q, k = torch.tensor(list(at)).unbind(1)
     added, seen = parts.added, parts.seen[row][q]
-    base, found = parts.product[row], []
+    base, changes = parts.product[row], []
     for new in (measured, predicted):
         scores = added.capped(new[q]) + parts.bias[row][q]
         weights = added.weights(parts.head, scores, seen)
         change = weights[torch.arange(len(q)), k] - parts.pattern[row][q, k]
-        found += [float((new - base)[q, k].mean()), float(change.mean())]
-    found.append(float((random - base)[q, k].mean()))
-    return [found[0], found[2], found[1], found[3], found[4]]
+        changes += [float((new - base)[q, k].mean()), float(change.mean())]
+    changes.append(float((random - base)[q, k].mean()))
+    return [changes[0], changes[2], changes[1], changes[3], changes[4]]
 
 
 def _without(run: LinearScores, site: Site, part: Tensor) -> tuple[Tensor, Tensor]:
     """Return queries and keys of a layer when a part is removed from the stream that it reads."""
-    found: dict[str, Tensor] = {}
+    read: dict[str, Tensor] = {}
 
     def visit(at: Site, call: Call, real: Tensor) -> None:
         if at == site:
             assert call.q is not None
             assert call.k is not None
-            found["q"], found["k"] = precise(call.q).double(), precise(call.k).double()
+            read["q"], read["k"] = precise(call.q).double(), precise(call.k).double()
 
     with torch.no_grad(), _reduced(run, site, part), run.model.visited(visit):
         run.model.run(run.inputs)
-    return found["q"], found["k"]
+    return read["q"], read["k"]
 
 
 @holding
@@ -310,8 +310,8 @@ def _correlation(
     if len(groups) < 2:
         return value, float("nan"), float("nan")
     drawn = redraw(len(groups), DRAWS, np.random.default_rng(seed))
-    found = coefficient(each[drawn].sum(1))
-    low, high = percentile_interval(found[np.isfinite(found)], tails_of(0.95))
+    drawn_values = coefficient(each[drawn].sum(1))
+    low, high = percentile_interval(drawn_values[np.isfinite(drawn_values)], tails_of(0.95))
     return value, float(low), float(high)
 
 

@@ -161,13 +161,13 @@ def _order_of(one: Any, sites: Sequence[Site], model: str) -> int:
             f"{' or '.join(SITES_OF_FEATURES)}"
         )
     layer = int(one.layer) + (one.site == "resid_post")
-    found = [i for i, site in enumerate(sites) if site.layer == layer]
-    if not found:
+    orders = [i for i, site in enumerate(sites) if site.layer == layer]
+    if not orders:
         raise OptionError(
             f"no attention of {model} reads the {one.site} of layer {one.layer}; layers with "
             f"attention: {', '.join(str(s.layer) for s in sites)}"
         )
-    return found[0]
+    return orders[0]
 
 
 def _split_embedding(

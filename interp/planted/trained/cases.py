@@ -57,12 +57,12 @@ class Case:
 
     def needed(self, task: str) -> tuple[str, ...]:
         """Return the variables on which the answer of a task depends, in the algorithm's order."""
-        found: set[str] = set()
+        variables: set[str] = set()
         new = set(self.outputs[task])
         while new:
-            found |= new
-            new = {a for a, b in self.edges if b.partition(".")[0] in new} - found
-        return tuple(v for v in self.nodes if v in found)
+            variables |= new
+            new = {a for a, b in self.edges if b.partition(".")[0] in new} - variables
+        return tuple(v for v in self.nodes if v in variables)
 
     def circuit(self, task: str) -> tuple[dict[str, str], tuple[tuple[str, str], ...]]:
         """Return the nodes of a task's circuit, by variable, and the edges between them."""
