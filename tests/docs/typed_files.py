@@ -72,7 +72,7 @@ def gpt2(path: Path, layers: int = 12, heads: int = 12) -> None:
     torch.manual_seed(0 if path.name == "gpt2" else sum(map(ord, path.name)))
     config = GPT2Config(
         vocab_size=len(words),
-        n_positions=256,
+        n_positions=1024,
         n_embd=4 * heads,
         n_layer=layers,
         n_head=heads,

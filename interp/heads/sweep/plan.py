@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -156,7 +156,7 @@ def _forward(model: Model, prompts: Prompts) -> float:
     return sum(linear * n + square * n**2 for n in lengths)
 
 
-def _seconds(model: Model, ids: Sequence[int]) -> float:
+def _seconds(model: Model, ids: tuple[int, ...]) -> float:
     """Return the seconds of one forward pass over a prompt."""
     prompt = Prompts((ids,))
     model.run(prompt)  # the first run of a model also allocates and compiles
