@@ -97,7 +97,8 @@ def plan(batch: ScoreSweep, model: Model, machine: Machine | None = None) -> str
             at_least = _forward(model, prompts) * runs
             lines.append(
                 f"  time      forward passes alone about {_spelled(at_least)}: {len(prompts)}"
-                f" prompts x {runs} runs (scores and nulls), timed on {_timed(prompts)}"
+                f" prompts x {runs} runs (scores and nulls), timed on"
+                f" at most {TIMED:,} tokens of the longest prompt"
             )
             lines += limits(batch, model, prompts, patterned, machine)
         else:
@@ -163,14 +164,6 @@ def _seconds(model: Model, ids: tuple[int, ...]) -> float:
     begin = time.perf_counter()
     model.run(prompt)
     return time.perf_counter() - begin
-
-
-def _timed(prompts: Prompts) -> str:
-    if max(map(len, prompts.ids)) <= TIMED:
-        return "the longest prompt"
-    return (
-        f"its first {TIMED:,} tokens" if len(prompts) == 1 else f"{TIMED:,} tokens of the longest"
-    )
 
 
 def _bytes(model: Model) -> int:
