@@ -28,6 +28,7 @@ from benchmarks.ground_truth_null import null_rows
 from benchmarks.ground_truth_page import CLASSES, ground_truth_page
 from benchmarks.ground_truth_peers import peer_results
 from benchmarks.ground_truth_roles import NAMES, role_row
+from benchmarks.rounded import rounded
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.declaration import Found
 from interp.circuits.edge_evaluation import comparable, evaluate_edges
@@ -291,7 +292,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = json.loads(file.read_text()) if file.is_file() else []
 
     def write() -> None:
-        lines = ",\n".join(json.dumps(row) for row in rows)
+        lines = ",\n".join(json.dumps(rounded(row)) for row in rows)
         write_atomically(file, f"[\n{lines}\n]\n".encode())
         page = ground_truth_page(rows, [f"{m} {t}" for m, t in cases()])
         write_atomically(given.out / "ground_truth.md", page.encode())

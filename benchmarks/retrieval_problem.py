@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student
 
+from benchmarks.rounded import rounded
 from interp.core.files import write_atomically
 from interp.heads.checkpoints.rises import half_rise, rise_order
 
@@ -44,15 +45,6 @@ PLAN = (  # layers, curriculum, depth, steps, seeds
 )
 
 
-def rounded(x: Any) -> Any:
-    """The same record with numbers of four decimals."""
-    if isinstance(x, dict):
-        return {k: rounded(v) for k, v in x.items()}
-    if isinstance(x, list):
-        return [rounded(v) for v in x]
-    return round(x, 4) if isinstance(x, float) else x
-
-
 def measure(path: Path) -> None:
     """Train every model and write after each; heads are measured where there is a curriculum."""
     from training.train_retrieval import Recipe, train_retrieval
@@ -62,7 +54,8 @@ def measure(path: Path) -> None:
         every = 50 if steps == STEPS else 400
         recipe = Recipe(layers=layers, depth=depth, curriculum=curriculum, steps=steps, every=every)
         for seed in range(seeds):
-            found.append(rounded(train_retrieval(recipe, seed, heads=curriculum and layers > 1)))
+            row = train_retrieval(recipe, seed, heads=curriculum and layers > 1)
+            found.append(rounded(row, ".4f"))
             write_atomically(path, json.dumps(found).encode())
             print(recipe, seed, found[-1]["moments"][-1]["accuracy"], flush=True)
 

@@ -1,0 +1,14 @@
+"""Records of measurements without the digits that no page prints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def rounded(x: Any, form: str = ".6g") -> Any:
+    """The same record with numbers of a form: six significant digits, or `.4f`."""
+    if isinstance(x, dict):
+        return {k: rounded(v, form) for k, v in x.items()}
+    if isinstance(x, list):
+        return [rounded(v, form) for v in x]
+    return float(format(x, form)) if isinstance(x, float) else x
