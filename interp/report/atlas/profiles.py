@@ -115,8 +115,8 @@ def profile_table(found: TextProfile, name: str) -> HeadTable:
 
 def profile_name(found: TextProfile) -> str:
     """Return the name of the model of a profile."""
-    made = found.provenance
-    return str(made.get("model_id") or made.get("model") or "model")
+    provenance = found.provenance
+    return str(provenance.get("model_id") or provenance.get("model") or "model")
 
 
 def add_profile(model: Model, found: TextProfile, named: int) -> None:
@@ -140,12 +140,12 @@ def add_profile(model: Model, found: TextProfile, named: int) -> None:
     if described:
         model["roles"], model["legend"] = _roles(described, model)
     roles, legend = model["roles"], model["legend"]
-    made = made_of(found.provenance)
-    model["provenance"].setdefault("content_hash", made.get("content_hash"))
-    model["provenance"]["profile"] = made
+    provenance = made_of(found.provenance)
+    model["provenance"].setdefault("content_hash", provenance.get("content_hash"))
+    model["provenance"]["profile"] = provenance
     model["profile"] = {
-        "corpus": str(made.get("corpus") or ""),
-        "text": _summary(found, made),
+        "corpus": str(provenance.get("corpus") or ""),
+        "text": _summary(found, provenance),
         "statements": _statements(described, roles, legend, model, named),
         "opening": _opening(described, legend),
     }
@@ -258,11 +258,11 @@ def _roles(
     ruled = [r for r in dict.fromkeys(roles) if r and r.startswith(RULE)]
     last = {OTHER: 1, LESS: 2}
     counted = sorted(ruled, key=lambda r: (last.get(r, 0), -roles.count(r)))
-    own = {role["id"]: role for role in model["legend"]}
-    by_scores = [r for r in own if r in roles and r not in (UNCLEAR, POSITION)]
+    by_id = {role["id"]: role for role in model["legend"]}
+    by_scores = [r for r in by_id if r in roles and r not in (UNCLEAR, POSITION)]
     order = [*counted, POSITION, *by_scores, UNCLEAR]
     legend: list[Role] = [
-        own[r] if r in by_scores else _role(r, phrases.get(r, ""), roles.count(r)) for r in order
+        by_id[r] if r in by_scores else _role(r, phrases.get(r, ""), roles.count(r)) for r in order
     ]
     return roles, legend
 
@@ -365,8 +365,8 @@ def _opening(
     """Return the heads whose sentences the page opens with: of the first roles, and one unclear."""
     first: list[str] = []
     for role in legend:
-        mine = [label for label, (own, _) in described.items() if own == role["id"]]
+        mine = [label for label, (leading, _) in described.items() if leading == role["id"]]
         if mine and len(first) < n and role["id"] != UNCLEAR:
             first.append(ordered_by(mine, lambda label: _strength(*described[label]))[0])
-    unclear = [label for label, (own, _) in described.items() if own == UNCLEAR]
+    unclear = [label for label, (leading, _) in described.items() if leading == UNCLEAR]
     return [*first, *unclear[:1]]
