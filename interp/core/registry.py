@@ -292,8 +292,8 @@ class Registry(Mapping[str, Entry]):
             return candidates[0]
         if candidates:
             raise OptionError(
-                f"{path} declares {', '.join(x.name for x in candidates)}: give one of them, and no other,"
-                f" the file's name, {path.stem!r}, or keep one declaration in the file"
+                f"{path} declares {', '.join(x.name for x in candidates)}: give one of them, and "
+                f"no other, the file's name, {path.stem!r}, or keep one declaration in the file"
             )
         raise OptionError(
             f"{path} declares no {self.noun}: decorate a function with {decorators} of"
