@@ -11,7 +11,14 @@ from interp.core.ties import ordered_by
 from interp.draw.parts import made_of, plain_value
 from interp.profiles.examples import KINDS
 from interp.profiles.judgement import LEAST_GAIN, LEAST_NATS, LEAST_POSITION
-from interp.report.atlas.document import HeadProfile, Model, Role, Statement, TextExample
+from interp.report.atlas.document import (
+    HeadProfile,
+    Model,
+    Role,
+    RuleRow,
+    Statement,
+    TextExample,
+)
 from interp.report.atlas.scores import finite
 from interp.report.atlas.signs import POSITION, RULE, UNCLEAR
 from interp.report.printed.behaviours import percent_words
@@ -167,8 +174,8 @@ def _card(one: Mapping[str, Any], examples: Sequence[Mapping[str, Any]]) -> Head
     others = [x for x in examples if x["kind"] not in SHOWN][:ELSE]
     shown += [shown_example(x) for x in others]
     held = one["status"] == "rules"
-    rules = [_rule(x, total=not held) for x in one.get("labels", ())]
-    rules += [_rule(x, total=True) for x in one.get("avoided", ())]
+    rules = [(_described_rule if held else _other_rule)(x) for x in one.get("labels", ())]
+    rules += [_other_rule(x) for x in one.get("avoided", ())]
     return {
         "status": str(one["status"]),
         "sentence": str(one["sentence"]),
@@ -203,25 +210,38 @@ def _behaviours(one: Mapping[str, Any]) -> dict[str, Any]:
     return {"clusters of its edges by what it reads": rows} if rows else {}
 
 
-def _rule(label: Mapping[str, Any], *, total: bool) -> list[Any]:
-    """Return phrase, share, share by position, nats, and what it explains alone, of a rule.
-
-    Shares of attention and of the pattern have their intervals.
-    """
-    alone = [finite(label.get("alone", {}).get(name)) for name in ("value", "low", "high")]
-    if total:
-        whole = [label["phrase"], label["total"], None, None, label["expected"]]
-        return [*whole, label["nats"], *alone]
+def _described_rule(label: Mapping[str, Any]) -> RuleRow:
+    """Return the row of a rule of a head's description: keys of several rules count in parts."""
     share = label["share"]
-    return [
-        label["phrase"],
-        share["value"],
-        finite(share["low"]),
-        finite(share["high"]),
-        label["position"],
-        label["nats"],
-        *alone,
-    ]
+    return RuleRow(
+        phrase=label["phrase"],
+        share=share["value"],
+        share_low=finite(share["low"]),
+        share_high=finite(share["high"]),
+        by_position=label["position"],
+        nats=label["nats"],
+        **_alone(label),
+    )
+
+
+def _other_rule(label: Mapping[str, Any]) -> RuleRow:
+    """Return the row of a rule that a head avoids or is near to: its undivided share."""
+    return RuleRow(
+        phrase=label["phrase"],
+        share=label["total"],
+        share_low=None,
+        share_high=None,
+        by_position=label["expected"],
+        nats=label["nats"],
+        **_alone(label),
+    )
+
+
+def _alone(label: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return the share that a rule explains without other rules; None where it is not known."""
+    number = label.get("alone", {})
+    ends = {f"alone_{end}": finite(number.get(end)) for end in ("low", "high")}
+    return {"alone": finite(number.get("value")), **ends}
 
 
 def shown_example(one: Mapping[str, Any]) -> TextExample:
