@@ -18,11 +18,11 @@ def relevance(
 ) -> Float[Tensor, "output source"]:
     """Compute the relevance of each source to each output."""
     stacks = {stack for stack, _ in maps}
-    own = torch.eye(sources, dtype=torch.double)
+    relevances = torch.eye(sources, dtype=torch.double)
     if len(stacks) == 1:
         for _, a in maps:
-            own = own + a @ own  # rule 5
-        return own
+            relevances = relevances + a @ relevances  # rule 5
+        return relevances
     if stacks != {"encoder", "decoder", "cross"}:
         raise OptionError(
             f"relevance is defined for one stack, or for encoder, decoder and cross attention; the "
@@ -30,7 +30,7 @@ def relevance(
         )
     for stack, a in maps:
         if stack == "encoder":
-            own = own + a @ own
+            relevances = relevances + a @ relevances
     targets = torch.eye(outputs, dtype=torch.double)
     across = torch.zeros(outputs, sources, dtype=torch.double)
     for stack, a in maps:
@@ -38,7 +38,7 @@ def relevance(
             across, targets = across + a @ across, targets + a @ targets  # rules 6 and 5
         elif stack == "cross":
             # rule 10; rule 11 adds nothing, because the encoder never reads the decoder
-            across = across + normalised(targets).T @ a @ normalised(own)
+            across = across + normalised(targets).T @ a @ normalised(relevances)
     return across
 
 

@@ -97,8 +97,8 @@ class BoundMethod(Bound[AttributionMethod]):
         name = self.method.name
         example = example.of_softmax() if self.method.softmax_only else example
         with float64_or_less(example.model.device):
-            found = self.method.apply(example, **self.options)
-        scores = np.asarray(found.scores, dtype=np.float64)
+            result = self.method.apply(example, **self.options)
+        scores = np.asarray(result.scores, dtype=np.float64)
         if scores.shape != (len(example),):
             raise OptionError(
                 f"{name} returned scores of shape {scores.shape} for {len(example)} tokens; a "
@@ -110,7 +110,7 @@ class BoundMethod(Bound[AttributionMethod]):
                 f"{name}: the score of token {at} ({example.tokens[at]!r}) is {scores[at]}: "
                 "activations or gradients overflow; try float32"
             )
-        return Attribution.of(self.method, example, self.label, dict(self.options), found, scores)
+        return Attribution.of(self.method, example, self.label, dict(self.options), result, scores)
 
 
 AttributionMethod.bound = BoundMethod
@@ -199,5 +199,5 @@ def attribute(
         UnknownName: there is no such method or option.
         OptionError, PromptError: the target, an option or the prompt does not fit the model.
     """
-    found, options = ATTRIBUTION_METHODS.given(method, options)
-    return found(model, prompt, target, position=position, **options)
+    declared, options = ATTRIBUTION_METHODS.given(method, options)
+    return declared(model, prompt, target, position=position, **options)

@@ -177,8 +177,8 @@ def _norm_of_sum(example: Example, site: Site, total: Tensor, post: Tensor) -> N
         if role is None:
             continue
         with torch.no_grad():
-            found = precise(module(total.to(example.model.dtype)))
-        if torch.allclose(found, post, rtol=1e-2, atol=1e-3 * float(post.abs().max())):
+            normalised_sum = precise(module(total.to(example.model.dtype)))
+        if torch.allclose(normalised_sum, post, rtol=1e-2, atol=1e-3 * float(post.abs().max())):
             return role
     return None
 

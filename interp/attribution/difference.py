@@ -68,21 +68,21 @@ def explain_difference(
     """
     first = one_model(model)
     second = first if other_model is None else one_model(other_model)
-    given = [prompts] if isinstance(prompts, str) else list(prompts)
-    beside = given if other_prompts is None else list(other_prompts)
-    if not given:
+    inputs = [prompts] if isinstance(prompts, str) else list(prompts)
+    beside = inputs if other_prompts is None else list(other_prompts)
+    if not inputs:
         raise PromptError("no prompts given; give at least one")
     if other_model is None and other_prompts is None:
         raise OptionError(
             "there is nothing to compare with: give other_model (--against), or other_prompts"
         )
-    if len(beside) != len(given):
+    if len(beside) != len(inputs):
         raise OptionError(
-            f"{len(given)} prompts and {len(beside)} other prompts; give one for each pair"
+            f"{len(inputs)} prompts and {len(beside)} other prompts; give one for each pair"
         )
     if per not in ("position", "token"):
         raise OptionError(f"unknown per={per!r}; known: position, token")
-    targets = one_each(target, len(given))
+    targets = one_each(target, len(inputs))
     if None in targets and _vocabulary(first) != _vocabulary(second):
         raise OptionError(
             f"{first.name} and {second.name} have different vocabularies, so the first one's top "
@@ -90,7 +90,7 @@ def explain_difference(
         )
     [chosen] = choose_methods([method])
     pairs, scores, values, residuals = [], [], [], []
-    for one, two, wanted in zip(given, beside, targets, strict=True):
+    for one, two, wanted in zip(inputs, beside, targets, strict=True):
         left = Example(first, one, wanted, position)
         right = Example(second, two, left.target if wanted is None else wanted, position)
         if per == "position" and len(left) != len(right):
@@ -103,12 +103,12 @@ def explain_difference(
                 f"{first.name} and {second.name} split the same prompt into different tokens; use "
                 "by='token'"
             )
-        found = chosen.of(left), chosen.of(right)
+        results = chosen.of(left), chosen.of(right)
         pairs.append((left, right))
-        scores.append((found[0].scores, found[1].scores))
+        scores.append((results[0].scores, results[1].scores))
         values.append(left.value - right.value)
-        if found[0].residual is not None and found[1].residual is not None:
-            residuals.append(abs(found[0].residual - found[1].residual))
+        if results[0].residual is not None and results[1].residual is not None:
+            residuals.append(abs(results[0].residual - results[1].residual))
     about, rows = (_by_position if per == "position" else _by_token)(pairs, scores)
     kind = chosen.method.unit
     unit = pairs[0][0].target.unit if kind == "target" else kind
@@ -122,7 +122,7 @@ def explain_difference(
     )
     per_prompt = np.vstack([rows, values])
     ids = Prompts(tuple(left.ids for left, _ in pairs))
-    made = result_provenance(
+    provenance = result_provenance(
         first,
         "interp.attribution.explain_difference",
         ids,
@@ -139,7 +139,7 @@ def explain_difference(
         np.where(np.isnan(per_prompt), np.nan, 0.0),
         clusters=clusters,
         notes=notes,
-        provenance=made,
+        provenance=provenance,
     )
 
 
@@ -170,10 +170,10 @@ def _by_token(
     """Return one row per token, NaN in the pairs without it."""
     names = dict.fromkeys(t for pair in pairs for e in pair for t in e.tokens)
     row = {name: i for i, name in enumerate(names)}
-    found = np.full((len(names), len(pairs)), np.nan)
+    contributions = np.full((len(names), len(pairs)), np.nan)
     for at, (pair, each) in enumerate(zip(pairs, scores, strict=True)):
         for sign, example, mine in zip((1, -1), pair, each, strict=True):
             for token, score in zip(example.tokens, mine, strict=True):
-                before = found[row[token], at]
-                found[row[token], at] = (0.0 if np.isnan(before) else before) + sign * score
-    return [{"token": name} for name in names], found
+                before = contributions[row[token], at]
+                contributions[row[token], at] = (0.0 if np.isnan(before) else before) + sign * score
+    return [{"token": name} for name in names], contributions

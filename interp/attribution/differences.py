@@ -27,8 +27,8 @@ def from_reference(
 ) -> tuple[Float[np.ndarray, " source"], float, float]:
     """Compute contributions by the rescale rule, in one run of the input and the reference."""
     model = example.model
-    own = embedded(model, example.inputs["input_ids"])
-    both = torch.cat([own, reference.to(own)])
+    embeddings = embedded(model, example.inputs["input_ids"])
+    both = torch.cat([embeddings, reference.to(embeddings)])
     inputs = {k: v.expand(2, *v.shape[1:]) for k, v in example.inputs.items()}
     roles = find_roles(model, inputs)
     with torch.no_grad(), embedding_leaves(model, None) as shapes:
@@ -37,7 +37,7 @@ def from_reference(
     with torch.no_grad(), embedding_leaves(model, both):
         plain = model.run(inputs)
     with torch.enable_grad(), frozen(model.module), inference(model.module), ExitStack() as stack:
-        found = stack.enter_context(embedding_leaves(model, both))
+        leaves = stack.enter_context(embedding_leaves(model, both))
         run = stack.enter_context(ruled(model, RESCALE, roles))
         output = model.run(inputs)
         run.check(output)
@@ -45,7 +45,7 @@ def from_reference(
         close(output, plain, wrong)
         values = example.read(output)
         value, before = values.detach().tolist()
-    source, _ = found.tensors(2, len(example))
+    source, _ = leaves.tensors(2, len(example))
     (multiplier,) = grads(model, values, [source])
     apart = (source[0] - source[1]).detach().double()
     scores = (multiplier[0].double() * apart).sum(-1).cpu().numpy()

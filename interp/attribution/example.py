@@ -135,19 +135,19 @@ class Example:
             PromptError: a variant is empty or does not fit the model.
             OptionError: the target's position lies outside a variant.
         """
-        found = []
-        given = {k: v for k, v in self.inputs.items() if k.startswith("decoder_")}
+        values = []
+        decoder_inputs = {k: v for k, v in self.inputs.items() if k.startswith("decoder_")}
         with torch.no_grad():
             for batch in self.model.batches(Prompts(tuple(tuple(i) for i in ids)), batch_size):
                 inputs = self.model.inputs(batch)
-                if given:
+                if decoder_inputs:
                     inputs = {k: v for k, v in inputs.items() if not k.startswith("decoder_")}
-                    inputs |= {k: v.expand(len(batch), -1) for k, v in given.items()}
+                    inputs |= {k: v.expand(len(batch), -1) for k, v in decoder_inputs.items()}
                     real = torch.ones_like(inputs["decoder_input_ids"], dtype=torch.bool)
                 else:
                     real = batch.padded()[1].to(self.model.device)
-                found.append(self.target.read(self.model.run(inputs), real).double().cpu())
-        return torch.cat(found).numpy()
+                values.append(self.target.read(self.model.run(inputs), real).double().cpu())
+        return torch.cat(values).numpy()
 
     # --- attention --------------------------------------------------------------------------------
 

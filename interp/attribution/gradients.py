@@ -69,7 +69,7 @@ def gradient(
         inputs = {k: v.expand(len(at), *v.shape[1:]) for k, v in inputs.items()}
     roles = None if rules is None else find_roles(model, inputs)
     with torch.enable_grad(), frozen(model.module), inference(model.module), ExitStack() as stack:
-        found = stack.enter_context(embedding_leaves(model, at))
+        leaves = stack.enter_context(embedding_leaves(model, at))
         run = None if rules is None else stack.enter_context(ruled(model, rules, roles))  # type: ignore[arg-type]
         output = model.run(inputs)
         if run is not None:
@@ -82,12 +82,12 @@ def gradient(
                 f"{model.name}: the output of the run under rules does not equal that of the model",
             )
         values = example.read(output)
-    source, others = found.tensors(len(values), len(example))
-    given = grads(model, values, [source, *others])
+    source, others = leaves.tensors(len(values), len(example))
+    gradients = grads(model, values, [source, *others])
     elsewhere = torch.zeros(len(values), dtype=torch.double)
-    for x, g in zip(others, given[1:], strict=True):
+    for x, g in zip(others, gradients[1:], strict=True):
         elsewhere += (x.double() * g.double()).sum((1, 2)).detach().cpu()
-    return Gradient(source.detach(), given[0], values.detach(), elsewhere, error)
+    return Gradient(source.detach(), gradients[0], values.detach(), elsewhere, error)
 
 
 NOT_LINEAR = "a target that is not linear in the model's output; explain a logit instead"
@@ -138,10 +138,10 @@ def pattern_gradients(
         with embedding_leaves(model, None), model.visited(visit, stage="mix"):
             output = model.run(example.inputs)
         values = example.read(output)
-    given = grads(model, values, list(patterns.values()))
+    gradients = grads(model, values, list(patterns.values()))
     return {
         site: (p[0].detach().double().cpu(), g[0].double().cpu())
-        for (site, p), g in zip(patterns.items(), given, strict=True)
+        for (site, p), g in zip(patterns.items(), gradients, strict=True)
     }
 
 
@@ -152,14 +152,16 @@ def grads(model: Model, values: Tensor, wanted: list[Tensor]) -> list[Tensor]:
             f"{model.name}: no gradient of the target reaches the token embeddings; use a method "
             "without gradients, such as occlusion"
         )
-    given = torch.autograd.grad(values.sum(), wanted, allow_unused=True)
-    found = [torch.zeros_like(x) if g is None else g for x, g in zip(wanted, given, strict=True)]
-    for g in found:
+    gradients = torch.autograd.grad(values.sum(), wanted, allow_unused=True)
+    filled = [
+        torch.zeros_like(x) if g is None else g for x, g in zip(wanted, gradients, strict=True)
+    ]
+    for g in filled:
         if not bool(torch.isfinite(g).all()):
             raise NonFiniteError(
                 f"{model.name}: the gradient of the target contains NaN or infinity; try float32"
             )
-    return found
+    return filled
 
 
 # --- embeddings ---------------------------------------------------------------------------------
@@ -192,19 +194,19 @@ class Leaves:
 @contextmanager
 def embedding_leaves(model: Model, at: Embedded | None) -> Iterator[Leaves]:
     """Make the outputs of embedding modules the leaves of gradients, in this thread's runs."""
-    kept = Leaves(model)
+    leaves = Leaves(model)
 
     def leave(module: nn.Module, args: tuple, output: Tensor) -> Tensor | None:
         if not isinstance(output, Tensor):
             return None
-        x = output if at is None or kept.found else at.to(output)
+        x = output if at is None or leaves.found else at.to(output)
         leaf = x.detach().clone().requires_grad_(True)
-        kept.found.append(leaf)
+        leaves.found.append(leaf)
         return leaf.clone()  # some families modify their embeddings in place
 
     handles = [m.register_forward_hook(in_this_thread(leave)) for m in embedding_modules(model)]
     try:
-        yield kept
+        yield leaves
     finally:
         for handle in handles:
             handle.remove()
@@ -217,13 +219,13 @@ def embedding_modules(model: Model) -> list[nn.Module]:
     if model.kind == "encoder-decoder" and hasattr(module, "get_encoder"):
         owners = [module.get_encoder(), module.get_decoder()]
     try:
-        found = [owner.get_input_embeddings() for owner in owners]
+        embeddings = [owner.get_input_embeddings() for owner in owners]
     except (AttributeError, NotImplementedError) as error:
         raise UnreadableAttention(
             f"{model.name} does not name the module that embeds its tokens ({error}); "
             "use a method without gradients"
         ) from error
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(embeddings))
 
 
 def embedded(model: Model, ids: Tensor) -> Tensor:

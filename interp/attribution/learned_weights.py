@@ -122,13 +122,13 @@ def learn_head_weights(
     penalty = fits.best_penalty()
     weights, sems = fits.weights(penalty), fits.jackknife(penalty)
     orders = [rng.permutation(len(weights)) for _ in range(20)]
-    found = np.full((2, len(judge)), np.nan)
+    correlations = np.full((2, len(judge)), np.nan)
     null = np.full(len(judge), np.nan)
     for k, i in enumerate(judge):
         one = data[i]
-        found[:, k] = [_rank(one, weights), _rank(one, np.ones(len(weights)))]
+        correlations[:, k] = [_rank(one, weights), _rank(one, np.ones(len(weights)))]
         null[k] = np.nanmean([_rank(one, weights[order]) for order in orders])
-    made = result_provenance(
+    provenance = result_provenance(
         model,
         "interp.attribution.learn_head_weights",
         Prompts(tuple(ids[i] for i in train)),
@@ -146,10 +146,10 @@ def learn_head_weights(
     judged = prompt_means(
         about,
         ("weights",),
-        found,
+        correlations,
         np.stack([null, null]),
         clusters=None if clusters is None else [labels[i] for i in judge],
-        provenance=made | {"prompts_hash": Prompts(tuple(ids[i] for i in judge)).hash},
+        provenance=provenance | {"prompts_hash": Prompts(tuple(ids[i] for i in judge)).hash},
     )
     layers, heads = zip(*names, strict=True)
     columns = {
@@ -171,7 +171,7 @@ def learn_head_weights(
         "LearnedHeadWeights",
         columns,
         ("layer", "head"),
-        made,
+        provenance,
         facts,
         by="abs",
         why_no_per_prompt="a weight is fitted to all training texts at once",
@@ -184,9 +184,9 @@ def head_attention(
     """Return each head's attention from the target's output position, and its layer and index."""
     sites, patterns = stored_layers(example, "")
     rows = target_rows(example, sites[0].stack)
-    found = [np.einsum("q,hqk->hk", rows, p.double().cpu().numpy()) for p in patterns]
+    by_layer = [np.einsum("q,hqk->hk", rows, p.double().cpu().numpy()) for p in patterns]
     names = [(site.layer, head) for site in sites for head in range(site.n_heads)]
-    return np.concatenate(found), names
+    return np.concatenate(by_layer), names
 
 
 def _removed(

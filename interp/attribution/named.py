@@ -25,21 +25,21 @@ def choose_methods(methods: Iterable[str | AttributionMethod | BoundMethod]) -> 
         UnknownName: there is no such method or option; the message suggests the nearest name.
         OptionError: an option has an invalid value, a method is named twice, or none is named.
     """
-    found: list[BoundMethod] = []
+    chosen: list[BoundMethod] = []
     for item in methods:
         if isinstance(item, BoundMethod):
-            found.append(item)
+            chosen.append(item)
         elif isinstance(item, AttributionMethod):
-            found.append(item.bind())
+            chosen.append(item.bind())
         else:
             names = ATTRIBUTION_METHODS.expand(split_names(item))
-            found += [ATTRIBUTION_METHODS.parse(name) for name in names]
-    labels = [c.label for c in found]
+            chosen += [ATTRIBUTION_METHODS.parse(name) for name in names]
+    labels = [c.label for c in chosen]
     twice = sorted({label for label in labels if labels.count(label) > 1})
     if twice:
         raise OptionError(f"a method is asked for twice: {', '.join(twice)}; name each method once")
-    if not found:
+    if not chosen:
         raise OptionError(
             "no attribution method is named; name at least one (`interp list methods` lists them)"
         )
-    return found
+    return chosen

@@ -241,12 +241,12 @@ def mixed(
     call: Call, pattern: Float[Tensor, "batch head query_pos key_pos"], v: Tensor
 ) -> Float[Tensor, "batch head query_pos d_v"]:
     """Compute the head outputs that a pattern and values give."""
-    own = call.v
+    values = call.v
     call.v = v
     try:
         return call.mix(pattern)
     finally:
-        call.v = own
+        call.v = values
 
 
 # --- norms, activations, products ---------------------------------------------------------------
@@ -278,13 +278,13 @@ def _hooks(module: nn.Module, run: Ruled, roles: Roles) -> Iterator[None]:
         role = roles.activations.get(inner)
         if role is None:
             return None
-        given = None
+        replaced = None
         if run.rules.activation == "identity" and role.keeps_zero:
-            given = _Ratio.apply(x, output.detach())
+            replaced = _Ratio.apply(x, output.detach())
         elif run.rules.activation == "rescale":
-            given = rescaled(x, output)
-        mark_gate(output if given is None else given)
-        return given
+            replaced = rescaled(x, output)
+        mark_gate(output if replaced is None else replaced)
+        return replaced
 
     begin, end = in_this_thread(enter), in_this_thread(leave)
     handles = []
@@ -318,11 +318,11 @@ class _Watch(TorchFunctionMode):
             out = torch.mul(*(_Scaled.apply(x, 0.5) for x in args[:2]))
         elif func in _KEEP_ZERO and rules.activation == "identity" and _carries(args[0]):
             with torch.no_grad():
-                given = func(*args, **{k: v for k, v in kwargs.items() if k != "inplace"})
-            out = _Ratio.apply(args[0], given)
+                output = func(*args, **{k: v for k, v in kwargs.items() if k != "inplace"})
+            out = _Ratio.apply(args[0], output)
         elif func in _GATES and rules.activation == "rescale" and _carries(args[0]):
-            given = {k: v for k, v in kwargs.items() if k != "inplace"}
-            out = rescaled(args[0], func(*args, **given))
+            options = {k: v for k, v in kwargs.items() if k != "inplace"}
+            out = rescaled(args[0], func(*args, **options))
         elif func in _SOFTMAX and rules.softmax == "freeze":
             out = func(
                 *args, **kwargs

@@ -101,7 +101,7 @@ def similarity_matrix(
     cosine = float(a @ b) / size
     terms = float(a @ s) / size, float(r @ b) / size, -float(r @ s) / size
     ids = Prompts(tuple(side.ids for side in sides))
-    made = result_provenance(
+    provenance = result_provenance(
         model,
         "interp.attribution.similarity_matrix",
         ids,
@@ -117,7 +117,7 @@ def similarity_matrix(
         cosine,
         terms,
         (sides[0].special, sides[1].special),
-        made,
+        provenance,
     )
 
 
@@ -190,11 +190,11 @@ class _Side:
                 f"({' '.join(example.tokens)!r}); give a sentence with at least one word"
             )
         baseline = usable(example) if baseline == "auto" else baseline
-        own = embedded(model, example.inputs["input_ids"])
-        start = baseline_embeddings(example, baseline).to(own)
-        kept = torch.from_numpy(example.special).to(own.device)[None, :, None]
-        start = torch.where(kept, own, start)
-        return cls(model, example.ids, example.inputs, pool, baseline, start, own - start)
+        embeddings = embedded(model, example.inputs["input_ids"])
+        start = baseline_embeddings(example, baseline).to(embeddings)
+        special = torch.from_numpy(example.special).to(embeddings.device)[None, :, None]
+        start = torch.where(special, embeddings, start)
+        return cls(model, example.ids, example.inputs, pool, baseline, start, embeddings - start)
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -221,13 +221,13 @@ class _Side:
 
     def integrated(self, steps: int, mode: Mode, size: int) -> Float[Tensor, "token d"]:
         """Return the integral of the Jacobian in the direction of each token's difference."""
-        found = torch.zeros(len(self.ids), self.embedding.shape[0], dtype=torch.double)
+        integral = torch.zeros(len(self.ids), self.embedding.shape[0], dtype=torch.double)
         moved = (~torch.from_numpy(self.special)).nonzero().flatten()
         derivative = self._forward if mode == "forward" else self._reverse
         for step in range(steps):
             at = self.start + (step + 0.5) / steps * self.way
-            found[moved] += derivative(at, moved, size) / steps
-        return found
+            integral[moved] += derivative(at, moved, size) / steps
+        return integral
 
     def _inputs(self, n: int) -> dict[str, Tensor]:
         return {k: v.expand(n, *v.shape[1:]) for k, v in self.inputs.items()}
@@ -236,7 +236,7 @@ class _Side:
         from torch.autograd import forward_ad
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
-        found = []
+        tangents = []
         for some in moved.split(size):
             towards = torch.zeros(len(some), *at.shape[1:], dtype=at.dtype, device=at.device)
             towards[torch.arange(len(some)), some] = self.way[0, some]
@@ -259,8 +259,8 @@ class _Side:
                 raise UnreadableAttention(
                     f"{self.model.name}: its output does not depend on the token embeddings"
                 )
-            found.append(tangent.double().cpu())
-        return torch.cat(found)
+            tangents.append(tangent.double().cpu())
+        return torch.cat(tangents)
 
     def _reverse(self, at: Tensor, moved: Tensor, size: int) -> Float[Tensor, "moved d"]:
         model, columns = self.model, []

@@ -57,15 +57,15 @@ def weighted_patterns(example: Example) -> dict[Site, WeightedPattern]:
         assert isinstance(call, ComputedCall), "is_streamed excludes a family's own code"
         z[site] = call.z = call.z.clone()
         every = {f.name: getattr(call, f.name) for f in fields(call)}
-        own = {name: x.detach() for name, x in every.items() if isinstance(x, Tensor)}
-        calls[site] = replace(call, **own)
+        detached = {name: x.detach() for name, x in every.items() if isinstance(x, Tensor)}
+        calls[site] = replace(call, **detached)
 
     with torch.enable_grad(), frozen(model.module), inference(model.module):
         with embedding_leaves(model, None), model.visited(visit, stage="mix"):
             output = model.run(example.inputs)
         values = example.read(output)
-    given = grads(model, values, list(z.values()))
+    gradients = grads(model, values, list(z.values()))
     return {
         site: WeightedPattern(call, g[0].detach())
-        for (site, call), g in zip(calls.items(), given, strict=True)
+        for (site, call), g in zip(calls.items(), gradients, strict=True)
     }

@@ -13,8 +13,8 @@ def targets_of(file: Path, target: str | None) -> tuple[list[str], list[str], li
 
     texts, targets, contrasts = [], [], []
     for at, line in enumerate(read_texts(file), 1):
-        text, tab, own = line.partition("\t")
-        asked = own if tab else target
+        text, tab, line_target = line.partition("\t")
+        asked = line_target if tab else target
         if not asked:
             raise OptionError(
                 f"{file} line {at} has no target; write it after a tab, or give --target"

@@ -28,7 +28,7 @@ def attributions(
     strict: bool = False,
 ) -> Iterator[Attribution]:
     """Yield the attribution of each example by each method, and write the files at the end."""
-    found = []
+    results = []
     for at, text, make in examples:
         try:
             example = make()
@@ -48,13 +48,13 @@ def attributions(
                 run.failed += 1
                 run.voice.error(f"text {at + 1}, {method.label}: {error}", error)
                 continue
-            found.append(replace(result, provenance=dict(result.provenance) | {"text": at}))
-            yield found[-1]
-    if not found:
+            results.append(replace(result, provenance=dict(result.provenance) | {"text": at}))
+            yield results[-1]
+    if not results:
         return
     from interp.report.attribution_files import standing_warning, write_attributions
 
     warning = standing_warning(chosen)
     if warning:
         run.voice.note(warning)
-    write_attributions(found, run.out, title=title, command=as_given(), warning=warning)
+    write_attributions(results, run.out, title=title, command=as_given(), warning=warning)

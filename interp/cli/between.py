@@ -57,9 +57,9 @@ def write_curves(voice: Voice, folder: Path, sources: Mapping[str, str], table: 
     if steps is None:
         return
     try:
-        found = emergence_of_table(table, dict(zip(sources.values(), steps, strict=True)))
+        emergence = emergence_of_table(table, dict(zip(sources.values(), steps, strict=True)))
     except OptionError as error:
         voice.note(f"no curves over checkpoints: {error}")
         return
-    found.save(folder / "emergence.html")
+    emergence.save(folder / "emergence.html")
     voice.note(f"{folder}: emergence.html, curves over {len(steps)} checkpoints")

@@ -10,7 +10,7 @@ OVERWRITE = "interp.overwrite"  # True where --overwrite is given
 def command_name(context: click.Context) -> str:
     """Return the name under which a command is known: a default command has that of its family."""
     parent = context.parent
-    own = str(context.info_name)
-    if parent is not None and getattr(parent.command, "default", "") == own:
+    name = str(context.info_name)
+    if parent is not None and getattr(parent.command, "default", "") == name:
         return str(parent.info_name)
-    return own
+    return name

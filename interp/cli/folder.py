@@ -61,13 +61,13 @@ class Folder(MutableMapping[str, click.Command]):
                 self._added[name] = Family(name, Folder(inside), self._stated(name))
                 return self._added[name]
             module = import_module(f"{self.places[path.parent]}.{path.stem}")
-            found = getattr(module, path.stem, None)
-            if not isinstance(found, click.Command):
+            member = getattr(module, path.stem, None)
+            if not isinstance(member, click.Command):
                 raise OptionError(
                     f"{path} does not define a command; a file of this folder must define "
                     f"{path.stem!r} with `command` of interp.cli.making, or under @click.command"
                 )
-            self._added[name] = with_overwrite(found)
+            self._added[name] = with_overwrite(member)
         return self._added[name]
 
     def __setitem__(self, name: str, command: click.Command) -> None:
@@ -109,11 +109,11 @@ class Folder(MutableMapping[str, click.Command]):
         A file states the group of its command as `GROUP = "Heads"`. Groups come in the order of
         `GROUPS`, other ones follow, and commands without a group are under `OTHER`.
         """
-        found: dict[str, list[str]] = {group: [] for group in GROUPS}
+        by_group: dict[str, list[str]] = {group: [] for group in GROUPS}
         for name in self:
-            found.setdefault(self._group(name), []).append(name)
-        found |= {OTHER: found.pop(OTHER, [])}
-        return {group: sorted(names) for group, names in found.items() if names}
+            by_group.setdefault(self._group(name), []).append(name)
+        by_group |= {OTHER: by_group.pop(OTHER, [])}
+        return {group: sorted(names) for group, names in by_group.items() if names}
 
     def _group(self, name: str) -> str:
         if name not in self._files:
@@ -126,13 +126,13 @@ class Folder(MutableMapping[str, click.Command]):
     def _stated(self, name: str) -> dict[str, str]:
         """Return the texts that a file assigns to names, and its docstring as `doc`."""
         body = self._body(name)
-        found = {"doc": ast.get_docstring(ast.Module(body, [])) or ""}
+        texts = {"doc": ast.get_docstring(ast.Module(body, [])) or ""}
         for node in body:
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
                 for target in node.targets:
                     if isinstance(target, ast.Name):
-                        found[target.id] = str(node.value.value)
-        return found
+                        texts[target.id] = str(node.value.value)
+        return texts
 
     def _body(self, name: str) -> list[ast.stmt]:
         if name not in self._parsed:
@@ -251,12 +251,12 @@ class Family(NamedGroup):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
         """Complete the names of the commands, and what the default command takes."""
-        found = super().shell_complete(ctx, incomplete)
+        items = super().shell_complete(ctx, incomplete)
         if self.default:
             alone = self._alone(ctx)
-            found += self.commands[self.default].shell_complete(alone, incomplete)
+            items += self.commands[self.default].shell_complete(alone, incomplete)
             for param in self.commands[self.default].params:
                 if isinstance(param, click.Argument) and not incomplete.startswith("-"):
-                    found += param.shell_complete(alone, incomplete)
+                    items += param.shell_complete(alone, incomplete)
                     break
-        return found
+        return items

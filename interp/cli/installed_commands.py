@@ -32,7 +32,7 @@ class Commands(Folder):
     def _read(self) -> tuple[dict[str, tuple[EntryPoint, str]], dict[str, str]]:
         """Docstrings of the packages' commands, and why others are left out, both by name."""
         points = entry_points(ENTRY_GROUP)
-        found: dict[str, tuple[EntryPoint, str]] = {}
+        usable: dict[str, tuple[EntryPoint, str]] = {}
         left_out: dict[str, str] = {}
         for point in points:
             others = [p.package for p in points if p.name == point.name and p is not point]
@@ -41,10 +41,10 @@ class Commands(Folder):
                     raise OptionError("interp uses this name; the package must give it another")
                 if others:
                     raise OptionError(f"{others[0]} has the same name; uninstall one of the two")
-                found[point.name] = (point, _stated_doc(point))
+                usable[point.name] = (point, _stated_doc(point))
             except OptionError as error:
                 left_out[point.name] = f"command {point} is left out: {error}"
-        return found, left_out
+        return usable, left_out
 
     @property
     def left_out(self) -> dict[str, str]:
@@ -54,9 +54,9 @@ class Commands(Folder):
     def __getitem__(self, name: str) -> click.Command:
         if name in self._files or name in self._added:
             return super().__getitem__(name)
-        found, left_out = self._read
-        if name in found:
-            return _Listed(*found[name])
+        usable, left_out = self._read
+        if name in usable:
+            return _Listed(*usable[name])
         if name in left_out:
             return _failing(name, left_out[name])
         raise KeyError(name)
@@ -112,11 +112,11 @@ def _imported(point: EntryPoint) -> click.Command:
     """Import a command; if that fails, one that reports why takes its place."""
     try:
         with own_code(point.file()):
-            found = getattr(import_module(point.module), point.function)
+            member = getattr(import_module(point.module), point.function)
     except OptionError as error:
         return _failing(point.name, f"command {point} cannot be imported: {error}")
-    if isinstance(found, click.Command):
-        return found
+    if isinstance(member, click.Command):
+        return member
     why = f"{point.function} is not a click command; put it under @click.command"
     return _failing(point.name, f"command {point} cannot be used: {why}")
 

@@ -46,7 +46,7 @@ def config_option() -> click.Option:
 def defaults(ctx: click.Context, path: Path, sources: str) -> dict[str, Any]:
     """Return the values in a file, by parameter of the command."""
     try:
-        found = parse_toml(read_text(path))
+        stated = parse_toml(read_text(path))
     except PromptError as error:
         raise OptionError(f"--config: {error}") from error
     except ValueError as error:
@@ -55,7 +55,7 @@ def defaults(ctx: click.Context, path: Path, sources: str) -> dict[str, Any]:
     known = {**options, "models": sources}
     several = {p.name for p in ctx.command.params if getattr(p, "multiple", False)}
     values: dict[str, Any] = {}
-    for key, value in found.items():
+    for key, value in stated.items():
         name = known.get(key.replace("_", "-"))
         if name is None:
             raise UnknownName(f"key in {path}", key, sorted(known))
@@ -100,15 +100,15 @@ def _expanded(path: Path, models: Any) -> list[str]:
     """Expand models given by name, folder or pattern, as a shell would."""
     if not isinstance(models, list):
         raise OptionError(f"{path}: models must be a list of texts")
-    found = []
+    sources = []
     for model in models:
         matches = (
             sorted(glob.glob(str(Path(model).expanduser()))) if set(model) & set("*?[") else []
         )
         if set(model) & set("*?[") and not matches:
             raise OptionError(f"{path}: no file or folder has the name {model}")
-        found += matches or [model]
-    return found
+        sources += matches or [model]
+    return sources
 
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
@@ -209,6 +209,6 @@ FURTHER = {
 
 def loading_of(values: dict[str, Any], voice: Voice) -> Loading:
     """Take the values of these options out of those of a command."""
-    given = {k: values.pop(k) for k in Loading.__dataclass_fields__ if k in values}
+    options = {k: values.pop(k) for k in Loading.__dataclass_fields__ if k in values}
     session = click.get_current_context().with_resource(ExitStack())
-    return Loading(**given, session=session, note=voice.note)
+    return Loading(**options, session=session, note=voice.note)

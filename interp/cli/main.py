@@ -42,9 +42,9 @@ class Wrong(Failed):
 
 def command_places() -> dict[Path, str]:
     """Return the folders of commands: of the command line, and of each subject that has some."""
-    own = Path(__file__).parent / "commands"
-    subjects = sorted(set(own.parents[1].glob("*/commands")) - {own})
-    return {x: f"interp.{x.parent.name}.commands" for x in (own, *subjects)}
+    general = Path(__file__).parent / "commands"
+    subjects = sorted(set(general.parents[1].glob("*/commands")) - {general})
+    return {x: f"interp.{x.parent.name}.commands" for x in (general, *subjects)}
 
 
 WHOLE = 500  # letters of a sentence, which is wrapped and not cut
@@ -120,8 +120,8 @@ class Interp(NamedGroup):
         except BaseException as error:
             if not is_panic(error) or ctx.meta.get(DEBUG):
                 raise
-            said = " ".join(str(error).split())[:200]
-            raise Failed(f"the tokenizer failed inside ({said}); replace its files") from error
+            message = " ".join(str(error).split())[:200]
+            raise Failed(f"the tokenizer failed inside ({message}); replace its files") from error
 
 
 def _is_bytes(text: str) -> bool:

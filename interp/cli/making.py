@@ -117,14 +117,14 @@ def command(
         each: called with the results of a model, when they are printed.
         after: called when all models are done; it may return an exit code.
     """
-    made = (over, arguments, usual, files, out, text, check, each, after, checked)
+    declared = (over, arguments, usual, files, out, text, check, each, after, checked)
     rest = (also or {}, omit, options or {}, {**INPUTS, **(inputs or {})}, loading, help, example)
     if target:
-        return _made(CommandDeclaration(target, *made), read(target), *rest)
+        return _made(CommandDeclaration(target, *declared), read(target), *rest)
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         there = read(f"{function.__module__}:{function.__name__}")
-        return _made(CommandDeclaration(function, *made), there, *rest)
+        return _made(CommandDeclaration(function, *declared), there, *rest)
 
     return decorate
 
@@ -145,8 +145,8 @@ def _made(
     arguments = [argument_for(n, parameters.pop(n), special.get(n, Spelling())) for n in named]
     declared.given += named
     for passed, names in also.items():
-        found = read(passed).parameters
-        parameters |= {k: found[k] for k in names if k not in parameters and k not in omit}
+        offered = read(passed).parameters
+        parameters |= {k: offered[k] for k in names if k not in parameters and k not in omit}
     options: dict[str, click.Option] = {}
 
     def add(name: str, parameter: Parameter | None) -> bool:
@@ -286,13 +286,13 @@ def _by_ending(endings: tuple[str, ...]) -> click.Option:
     """Return the option --out of several files, each in the format of its ending."""
 
     def by_end(ctx: click.Context, parameter: click.Parameter, value: tuple[Path, ...]) -> Any:
-        found = {path.suffix.lower(): path for path in value}
-        for end, path in found.items():
+        by_ending = {path.suffix.lower(): path for path in value}
+        for end, path in by_ending.items():
             if end not in endings:
                 raise OptionError(f"{path} has no known ending; known: {', '.join(endings)}")
-        if len(found) < len(value):
+        if len(by_ending) < len(value):
             raise OptionError("--out names two files of one format; name one of each")
-        return found
+        return by_ending
 
     return click.Option(
         ["-o", "--out"],

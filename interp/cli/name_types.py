@@ -32,8 +32,8 @@ class ModelName(click.ParamType):
 
         names = [f"bundled:{name}" for name in bundled.names("all")]
         names += [f"{kind}:{name}" for kind in planted.KINDS for name in planted.known_models(kind)]
-        found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
-        return found or [CompletionItem(incomplete, type="file")]
+        items = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        return items or [CompletionItem(incomplete, type="file")]
 
 
 class SourceName(click.Choice):
@@ -72,8 +72,8 @@ class DeclaredName(click.ParamType):
         """Complete the last name; a file that declares one is also allowed."""
         before, comma, last = incomplete.rpartition(",")
         names = [*self._names, *self._groups]
-        found = [CompletionItem(before + comma + name) for name in names if name.startswith(last)]
-        return found or [CompletionItem(incomplete, type="file")]
+        items = [CompletionItem(before + comma + name) for name in names if name.startswith(last)]
+        return items or [CompletionItem(incomplete, type="file")]
 
 
 def note_left_out(names: registry.Registry) -> None:

@@ -104,10 +104,10 @@ class Voice:
             began: dict[str, tuple[float, int]] = {}
             announced = {model}  # metrics share passes: the first says nothing of the rest
             begun = time.monotonic()
-            said = begun - EVERY + SOON
+            last_note = begun - EVERY + SOON
 
             def tell(what: str, done: int, total: int) -> None:
-                nonlocal said
+                nonlocal last_note
                 now = time.monotonic()
                 start, before = began.setdefault(what, (now, done))
                 known = done - before >= max(2, total / PART) and now - start >= SOON
@@ -118,8 +118,8 @@ class Voice:
                         about = f"{left:.0f} s" if left < LONG else f"{left / 60:.0f} min"
                         what_next = f"{what.strip()} takes about {about} more{self.stopping}"
                         self.note(f"{model}: {what_next}")
-                if progress.disable and time.monotonic() - said >= EVERY:
-                    said = time.monotonic()
+                if progress.disable and time.monotonic() - last_note >= EVERY:
+                    last_note = time.monotonic()
                     self.note(f"{model}: {what.strip()}, {done:,} of {total:,}")
                 if what not in tasks:
                     label = f"{model}  metrics" if what == model else f"  {what}"

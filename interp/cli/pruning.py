@@ -27,14 +27,14 @@ def made_curves(
     """Make and write a curve for each ranking (None: greedy)."""
     from interp.causal.pruning.prune import estimate_pruning, pruning_curve
 
-    made = []
+    curves = []
     for name, ranking in rankings.items():
         how: Any = "greedy" if ranking is None else "one-shot"
         run.announce(estimate_pruning(model, task, ranking, how=how, **options))
-        made.append(
+        curves.append(
             pruning_curve(model, task, ranking, how=how, name=name, progress=progress, **options)
         )
-    return _written(run, made)
+    return _written(run, curves)
 
 
 def searched_curves(

@@ -174,8 +174,8 @@ class Run:
                     self.voice.error(failure_count(failed, self.sources))
         except KeyboardInterrupt:
             code = INTERRUPTED
-            kept = f"; {RESUMES[self.out is not None]}" if self.declared.resumes else ""
-            self.voice.error(f"interrupted{self.interrupted}{kept}")
+            resuming = f"; {RESUMES[self.out is not None]}" if self.declared.resumes else ""
+            self.voice.error(f"interrupted{self.interrupted}{resuming}")
         except StoreError as error:
             if self.declared.over != "models":
                 raise
@@ -188,7 +188,7 @@ class Run:
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of the function for the present model."""
-        given = {
+        values = {
             name: self.values[name]
             for name in self.declared.given
             if self.values.get(name) is not None
@@ -196,8 +196,8 @@ class Run:
         for name, each in self.declared.inputs.items():
             value = each.make(self)
             if value is not None:
-                given[name] = self.made[name] = value
-        return given
+                values[name] = self.made[name] = value
+        return values
 
     def _one(self, source: str, name: str) -> None:
         if self.declared.served is not None and is_address(source):
@@ -226,10 +226,10 @@ class Run:
     def _call(self) -> None:
         arguments = self.arguments()
         with finishing():
-            found = self.declared.function()(**arguments)
+            returned = self.declared.function()(**arguments)
         results = []
         try:
-            for group in found if isinstance(found, Iterator) else [found]:
+            for group in returned if isinstance(returned, Iterator) else [returned]:
                 shown = results_in(group)
                 results += shown
                 self._show(shown)  # a step that follows may be stopped
@@ -355,8 +355,8 @@ def say_notes(run: Run) -> None:
     for _, results in run.results:
         for result in results:
             for about, note in result.notes.items():
-                said = f"{note:.3g}" if isinstance(note, float) else note
-                run.voice.note(f"{about}: {said}")
+                text = f"{note:.3g}" if isinstance(note, float) else note
+                run.voice.note(f"{about}: {text}")
 
 
 def merged_scores(result: Any) -> HeadTable | None:

@@ -36,9 +36,9 @@ class Setting(click.Option):
 
     def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, Any]:
         """Return what `--set` gives to this name, otherwise the default."""
-        given = [value for name, value in map(split, opts.get("set", ())) if name == self.name]
-        if given:
-            return given if self.multiple else given[-1], ParameterSource.COMMANDLINE
+        values = [value for name, value in map(split, opts.get("set", ())) if name == self.name]
+        if values:
+            return values if self.multiple else values[-1], ParameterSource.COMMANDLINE
         return super().consume_value(ctx, {})
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
@@ -78,8 +78,8 @@ def _completed(ctx: click.Context, parameter: click.Parameter, incomplete: str) 
     name, equals, begun = incomplete.partition("=")
     known = settings_of(ctx.command)
     if equals and name in known:
-        found = known[name].shell_complete(ctx, begun)
-        return [CompletionItem(f"{name}={x.value}", x.type) for x in found]
+        items = known[name].shell_complete(ctx, begun)
+        return [CompletionItem(f"{name}={x.value}", x.type) for x in items]
     return [f"{one}=" for one in known if one.startswith(incomplete)]
 
 
@@ -109,8 +109,8 @@ class WithSettings(click.Command):
             if name not in settings_of(self):
                 if not (meant := self._alike(error.option_name)):
                     raise
-                said = f"{error.message} Did you mean {' or '.join(map(repr, meant))}?"
-                raise click.NoSuchOption(error.option_name, said, ctx=error.ctx) from error
+                message = f"{error.message} Did you mean {' or '.join(map(repr, meant))}?"
+                raise click.NoSuchOption(error.option_name, message, ctx=error.ctx) from error
             raise OptionError(
                 f"{error.option_name} is a setting of `{ctx.command_path}`, not an option; give "
                 f"--set {name}=VALUE"
@@ -119,8 +119,8 @@ class WithSettings(click.Command):
             ways = self._alike("--text")
             if "unexpected extra argument" not in error.message or not ways:
                 raise
-            said = f"{error.message}; a text is given by {' or '.join(ways)}"
-            raise click.UsageError(said, error.ctx) from error
+            message = f"{error.message}; a text is given by {' or '.join(ways)}"
+            raise click.UsageError(message, error.ctx) from error
 
     def _alike(self, name: str) -> list[str]:
         """Return the options of this command that people mean by a name, the name itself first."""

@@ -54,7 +54,7 @@ def stopping_signals() -> Iterator[None]:
 @contextmanager
 def kept_warnings_as_notes() -> Iterator[None]:
     """Show warnings about stored results in the block as notes on stderr, each once."""
-    said: set[str] = set()
+    shown: set[str] = set()
 
     def show(message: Any, category: type[Warning], *rest: Any, **more: Any) -> None:
         if not issubclass(category, KeptWarning):
@@ -62,8 +62,8 @@ def kept_warnings_as_notes() -> Iterator[None]:
             return
         context = click.get_current_context(silent=True)
         quiet = context is not None and context.params.get("quiet")
-        if str(message) not in said and (not quiet or issubclass(category, DamagedKept)):
-            said.add(str(message))
+        if str(message) not in shown and (not quiet or issubclass(category, DamagedKept)):
+            shown.add(str(message))
             say(f"interp: {message}", err=True)
 
     with warnings.catch_warnings():

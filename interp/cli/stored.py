@@ -61,16 +61,18 @@ def stored_profile(path: Path, name: str = "", source: str = "") -> Profile:
         return Profile.load(path)
     below = model_folder(path, name).glob if name else path.glob
     every = [path / "profile.json", *sorted(below("profile.json" if name else "*/profile.json"))]
-    found = [x for x in every if x.is_file()]
-    if not found:
+    profiles = [x for x in every if x.is_file()]
+    if not profiles:
         raise OptionError(
             f"{path} holds no profile{f' of {name}' if name else ''}; write one with: "
             + shell_line("profile", source or name or "MODEL", "-o", path)
         )
-    if len(found) > 1 and not name:
-        names = ", ".join(x.parent.name for x in found)
-        raise OptionError(f"{path} holds {len(found)} profiles ({names}); give the folder of one")
-    return Profile.load(found[0])
+    if len(profiles) > 1 and not name:
+        names = ", ".join(x.parent.name for x in profiles)
+        raise OptionError(
+            f"{path} holds {len(profiles)} profiles ({names}); give the folder of one"
+        )
+    return Profile.load(profiles[0])
 
 
 def frame_text(results: Any) -> str:

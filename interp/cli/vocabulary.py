@@ -81,14 +81,14 @@ class Separated(click.ParamType):
         if not isinstance(value, str):
             return value
         try:
-            found = [self.each.convert(x.strip(), param, ctx) for x in value.split(",")]
+            values = [self.each.convert(x.strip(), param, ctx) for x in value.split(",")]
         except click.BadParameter as error:
             kind = "numbers" if self.each in (click.FLOAT, click.INT) else "values"
             wrong = f"{param.opts[-1]} {value}: give {kind}, separated by commas"
             raise OptionError(wrong) from error
-        if any(isinstance(x, float) and not math.isfinite(x) for x in found):
+        if any(isinstance(x, float) and not math.isfinite(x) for x in values):
             raise OptionError(f"{param.opts[-1]} {value}: give finite numbers, such as -2,0,1,3")
-        return found
+        return values
 
 
 class HeadNameList(HeadList):
@@ -288,9 +288,9 @@ def _type(node: ast.AST | None, parameter: Parameter) -> click.ParamType | None:
     if isinstance(node, ast.Name):
         if node.id in _PLAIN:
             return _PLAIN[node.id]
-        found = parameter.source.find(node.id)
-        if found is not None and isinstance(found[1], ast.expr):
-            return _type(found[1], replace(parameter, source=found[0]))
+        definition = parameter.source.find(node.id)
+        if definition is not None and isinstance(definition[1], ast.expr):
+            return _type(definition[1], replace(parameter, source=definition[0]))
     return None
 
 
@@ -315,11 +315,11 @@ def option_for(name: str, parameter: Parameter | None, special: Spelling) -> cli
         default = ",".join(map(str, default)) or None
     read = word.read
     # click takes a default of None for a value, which a required option then has
-    given: dict[str, Any] = {} if required else {"default": default}
+    default_option: dict[str, Any] = {} if required else {"default": default}
     options: dict[str, Any] = {
         "type": kind,
         "callback": read and (lambda ctx, param, value: read(value)),
-        **given,
+        **default_option,
         "required": required,
         "help": about,
         "multiple": word.multiple,
@@ -335,14 +335,14 @@ def argument_for(name: str, parameter: Parameter, special: Spelling) -> click.Ar
     """Make the argument of a parameter."""
     several = special.multiple
     required = parameter.default is REQUIRED
-    given: dict[str, Any] = {} if required or several else {"default": parameter.default}
+    default_option: dict[str, Any] = {} if required or several else {"default": parameter.default}
     return click.Argument(
         [name],
         type=special.type or type_of(parameter),
         required=required,
         nargs=-1 if several else 1,
         metavar=special.metavar or None,
-        **given,
+        **default_option,
     )
 
 

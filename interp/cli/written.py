@@ -65,9 +65,9 @@ class OutFile(click.ParamType):
             raise OptionError(
                 f"{path.parent} is not a folder; make it first, or choose another one"
             )
-        own = param is not None and str(param.default) == str(value)  # a name nobody typed
+        is_default = param is not None and str(param.default) == str(value)  # a name nobody typed
         for file in (path, *(beside(path, suffix) for suffix in self._beside)):
-            if file.exists() and not own and not (ctx and ctx.meta.get(OVERWRITE)):
+            if file.exists() and not is_default and not (ctx and ctx.meta.get(OVERWRITE)):
                 raise OptionError(f"{file} exists already; choose another name, or add --overwrite")
         return path
 

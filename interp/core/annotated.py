@@ -95,12 +95,12 @@ def _one_of(value: Any, _: Any, inner: tuple[Any, ...]) -> Any:
     wrong = None
     for each in inner:
         try:
-            found = converted(value, each)
+            result = converted(value, each)
         except InterpError as error:
             wrong = error
         else:
-            if found is not UNFIT:
-                return found
+            if result is not UNFIT:
+                return result
     if wrong is not None:
         raise wrong
     return UNFIT
@@ -164,8 +164,8 @@ def _pairs(value: Any, base: Any, inner: tuple[Any, ...]) -> Any:
     """Return a dictionary of converted keys and values."""
     if not inner or not isinstance(value, Mapping):
         return UNFIT
-    found = {converted(k, inner[0]): converted(v, inner[1]) for k, v in value.items()}
-    return UNFIT if any(x is UNFIT for pair in found.items() for x in pair) else found
+    pairs = {converted(k, inner[0]): converted(v, inner[1]) for k, v in value.items()}
+    return UNFIT if any(x is UNFIT for pair in pairs.items() for x in pair) else pairs
 
 
 def _each(base: Any, inner: tuple[Any, ...], n: int) -> tuple[Any, ...]:
@@ -197,8 +197,14 @@ def _several(value: Any, base: Any, inner: tuple[Any, ...]) -> Any:
     kinds = _each(base, inner, len(values))
     if len(kinds) != len(values):
         return UNFIT
-    found = [converted(each, kind) for each, kind in zip(values, kinds, strict=True)]
-    return UNFIT if any(x is UNFIT for x in found) else found if base is list else tuple(found)
+    converted_values = [converted(each, kind) for each, kind in zip(values, kinds, strict=True)]
+    return (
+        UNFIT
+        if any(x is UNFIT for x in converted_values)
+        else converted_values
+        if base is list
+        else tuple(converted_values)
+    )
 
 
 def _several_words(base: Any, inner: tuple[Any, ...]) -> str:

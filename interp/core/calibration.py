@@ -22,11 +22,11 @@ def measured() -> dict[str, Any]:
 
 def measured_error() -> str:
     """State the measured family-wise error of the report's claims in one sentence."""
-    found = measured()["familywise"]
+    parts = measured()["familywise"]
     rates = "; ".join(
         f"{part['of']} {part['claimed']} of {part['models']} models"
         f" ({100 * part['claimed'] / part['models']:.1f} %)"
-        for part in found
+        for part in parts
     )
     return (
         f"Measured on randomly initialised models of {measured()['shapes']}, how many had any head"
@@ -40,5 +40,5 @@ def chance_of(metric: str) -> tuple[float, float, float] | None:
     None where the metric was not measured. The models are small; the null of a table is measured on
     the scored model itself.
     """
-    found = measured()["chance"].get(metric)
-    return None if found is None else (found["median"], found["low"], found["high"])
+    chance = measured()["chance"].get(metric)
+    return None if chance is None else (chance["median"], chance["low"], chance["high"])

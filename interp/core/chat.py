@@ -134,13 +134,13 @@ def encoded_chat(
     """
     text = chat_text(model, prompt)
     fast = bool(getattr(model.tokenizer, "is_fast", False))
-    found = encoded_text(
+    encoding = encoded_text(
         model.tokenizer, text, verbose=False, add_special_tokens=False, return_offsets_mapping=fast
     )
-    ids = tuple(found["input_ids"])
+    ids = tuple(encoding["input_ids"])
     try:
         spans = role_spans(model, prompt, text)
-        places = found["offset_mapping"] if fast else _places(model, text, ids)
+        places = encoding["offset_mapping"] if fast else _places(model, text, ids)
     except PromptError as error:
         return ids, ChatRoles((), str(error))
     writers = [MARKUP] * len(text)
@@ -148,9 +148,9 @@ def encoded_chat(
         writers[start:end] = [role] * (end - start)
     roles: list[str] = []
     for start, end in places:
-        said = Counter(role for role in writers[start:end] if role != MARKUP)
+        counts = Counter(role for role in writers[start:end] if role != MARKUP)
         blank = roles and not text[start:end].strip()
-        roles.append(said.most_common(1)[0][0] if said else roles[-1] if blank else MARKUP)
+        roles.append(counts.most_common(1)[0][0] if counts else roles[-1] if blank else MARKUP)
     return ids, ChatRoles(tuple(roles))
 
 

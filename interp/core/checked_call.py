@@ -84,18 +84,18 @@ def _unbound(
 
 def _argument(function: str, name: str, value: Any, hint: Any) -> Any:
     """Return an argument as its parameter takes it."""
-    found = converted(value, hint)
-    if found is UNFIT and isinstance(value, str) and (choices := _choices(hint)):
+    argument = converted(value, hint)
+    if argument is UNFIT and isinstance(value, str) and (choices := _choices(hint)):
         raise UnknownChoice(f"value of {name}", value, choices)
-    if found is UNFIT:
+    if argument is UNFIT:
         raise OptionError(
             f"{function}: {name} must be {in_words(hint)}, and {value_in_words(value)} was given"
             f"{_remedy(hint)}"
         )
     smallest = _SMALLEST.get(name, 0 if name.startswith("n_") else None)
-    if smallest is not None and isinstance(found, Real) and found < smallest:
-        raise OptionError(f"{function}: {name} must be at least {smallest}, not {found}")
-    return found
+    if smallest is not None and isinstance(argument, Real) and argument < smallest:
+        raise OptionError(f"{function}: {name} must be at least {smallest}, not {argument}")
+    return argument
 
 
 def _choices(hint: Any) -> list[str]:
@@ -142,7 +142,7 @@ def _remedy(hint: Any) -> str:
     """Return where objects of the package that a type names come from; empty for other types."""
     inner = typing.get_args(hint)
     if inner:
-        return next((said for said in map(_remedy, inner) if said), "")
+        return next((remedy for remedy in map(_remedy, inner) if remedy), "")
     if not isinstance(hint, type) or not hint.__module__.startswith("interp."):
         return ""
     sources = _sources(hint.__name__)[:2]
@@ -156,8 +156,8 @@ def _sources(name: str) -> list[str]:
 
     root = Path(str(interp.__file__)).parent
     end = rf"\) -> {name}:"
-    made = re.compile(rf"^def (\w+)\((?:.*{end}|.*\n(?:    .*\n)*{end})$", re.MULTILINE)
-    found = []
+    pattern = re.compile(rf"^def (\w+)\((?:.*{end}|.*\n(?:    .*\n)*{end})$", re.MULTILINE)
+    functions = []
     for stub in sorted(root.rglob("__init__.pyi"), key=lambda path: len(path.parts)):
         package = ".".join(["interp", *stub.parent.relative_to(root).parts])
         for node in ast.parse(stub.read_text(encoding="utf-8")).body:
@@ -165,6 +165,6 @@ def _sources(name: str) -> list[str]:
                 continue
             path = stub.parent.joinpath(*node.module.split(".")).with_suffix(".py")
             if path.is_file():
-                made_there = set(made.findall(path.read_text(encoding="utf-8")))
-                found += [f"{package}.{a.name}" for a in node.names if a.name in made_there]
-    return list(dict.fromkeys(found))
+                made_there = set(pattern.findall(path.read_text(encoding="utf-8")))
+                functions += [f"{package}.{a.name}" for a in node.names if a.name in made_there]
+    return list(dict.fromkeys(functions))

@@ -87,12 +87,12 @@ def score_columns(
 
     A prompt without a value (NaN) is left out of its row alone.
     """
-    found = [cluster_summary(x[:, None], labels) for x in per_prompt]
+    summaries = [cluster_summary(x[:, None], labels) for x in per_prompt]
     return {
-        "score": [float(x.score[0]) for x in found],
-        "sem": [float(x.sem[0]) for x in found],
-        "n": [x.n for x in found],
-        "clusters": [x.clusters for x in found],
+        "score": [float(x.score[0]) for x in summaries],
+        "sem": [float(x.sem[0]) for x in summaries],
+        "n": [x.n for x in summaries],
+        "clusters": [x.clusters for x in summaries],
     }
 
 
@@ -108,8 +108,8 @@ def effective_number(
     one = cluster_summary(values, labels)
     spread = cluster_summary(values)
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = spread.n * (spread.sem / one.sem) ** 2
-    return np.where(one.sem > 0, found, np.nan)
+        number = spread.n * (spread.sem / one.sem) ** 2
+    return np.where(one.sem > 0, number, np.nan)
 
 
 def cluster_count(n: int, labels: Sequence[Hashable] | None = None) -> int:
@@ -132,11 +132,11 @@ def numbered(n: int, labels: Sequence[Hashable] | None) -> Int[np.ndarray, " tri
 
 def members(labels: Sequence[Hashable] | None, counted: np.ndarray) -> Int[np.ndarray, " trial"]:
     """Return the cluster of each counted trial, numbered from 0 in order of appearance."""
-    kept = np.flatnonzero(counted).tolist()
+    indices = np.flatnonzero(counted).tolist()
     if labels is None:
-        return np.arange(len(kept))
+        return np.arange(len(indices))
     number: dict[Hashable, int] = {}
-    return np.array([number.setdefault(labels[i], len(number)) for i in kept], dtype=np.int64)
+    return np.array([number.setdefault(labels[i], len(number)) for i in indices], dtype=np.int64)
 
 
 Array = np.ndarray
@@ -180,11 +180,11 @@ def p_of_random_weights(
     ]
     pooled = np.concatenate(apart) if apart else np.zeros(0)
     tails = {side: _tail(np.abs(pooled[np.sign(pooled) == side])) for side in (-1, 1)}
-    found = [_p(turn(x), e, tails) for x, e in zip(scores, expected, strict=True)]
+    p_values = [_p(turn(x), e, tails) for x, e in zip(scores, expected, strict=True)]
     if not is_lattice(draws):
-        return found
+        return p_values
     ranks = [_rank_p(turn(x), e, pooled) for x, e in zip(scores, expected, strict=True)]
-    return [np.maximum(p, rank) for p, rank in zip(found, ranks, strict=True)]
+    return [np.maximum(p, rank) for p, rank in zip(p_values, ranks, strict=True)]
 
 
 def is_lattice(draws: Sequence[Float[Array, "draw head"]]) -> bool:
@@ -199,9 +199,9 @@ def is_lattice(draws: Sequence[Float[Array, "draw head"]]) -> bool:
         if width == 0:
             continue
         values = np.round(layer / width, 7)
-        for at, own in enumerate(values):
-            shared += int(np.isin(own, np.delete(values, at, 0)).sum())
-            total += len(own)
+        for at, row in enumerate(values):
+            shared += int(np.isin(row, np.delete(values, at, 0)).sum())
+            total += len(row)
     return total > 0 and shared / total > _COINCIDE
 
 
@@ -336,5 +336,5 @@ class PromptValues:
     def of_rows(self, frame: pd.DataFrame) -> Float[np.ndarray, "row prompt"] | None:
         """Return the values of the rows of a table, or None where it has no rows."""
         rows = zip(frame["stack"], frame["layer"], frame["head"], strict=True)
-        found = [self.sites[stack, layer][:, head] for stack, layer, head in rows]
-        return np.stack(found) if found else None
+        columns = [self.sites[stack, layer][:, head] for stack, layer, head in rows]
+        return np.stack(columns) if columns else None

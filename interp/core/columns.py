@@ -282,10 +282,10 @@ def joined(
 
     provenance: Provenance = {}
     for _, stated in parts:
-        for key, made in stated.items():
-            if provenance.setdefault(key, made) != made:
+        for key, about in stated.items():
+            if provenance.setdefault(key, about) != about:
                 other = provenance[key]
-                wrong = sorted(k for k in made | other if made.get(k) != other.get(k))
+                wrong = sorted(k for k in about | other if about.get(k) != other.get(k))
                 raise OptionError(
                     f"two tables of {key[1]!r} on {key[0]!r} differ in {', '.join(wrong)};"
                     " keep them apart, or rename the metric of one of them"

@@ -239,43 +239,43 @@ def problems(store: Store) -> list[Problem]:
     prompt against their recorded checksum and against the mean that they belong to, the shards
     of job arrays, and the checksum of everything that any other file of results says.
     """
-    found = []
+    defects = []
     for path in store.result_files():
         try:
             notes = store.notes_of(path)
             table = HeadTable.from_parquet(path)
         except StoreError as error:
-            found.append(Problem(path.name, "damaged", _reason(error)))
+            defects.append(Problem(path.name, "damaged", _reason(error)))
             continue
         if (wrong := _wrong_values(path, notes, table)) is not None:
-            found.append(wrong)
-    found += [Problem(*each) for each in shard_problems(store.folder)]
+            defects.append(wrong)
+    defects += [Problem(*each) for each in shard_problems(store.folder)]
     if pieces := [
         path for path in files.listed(store.folder / PIECES) if path.suffix == ".safetensors"
     ]:
         text = f"{len(pieces)} pieces of long lists of prompts are not put together yet; run the"
         text += " command, or each job of the array, again: what is there is not computed again"
-        found.append(Problem(PIECES, "unfinished", text))
+        defects.append(Problem(PIECES, "unfinished", text))
     for path in files.listed(store.folder):
         if path.name.endswith(STEPS):
             try:
                 rows_from_parquet(files.read_bytes(path))
             except (StoreError, ValueError) as error:
-                found.append(Problem(path.name, "damaged", f"finished steps: {_reason(error)}"))
+                defects.append(Problem(path.name, "damaged", f"finished steps: {_reason(error)}"))
     for path, wrong in other_files(store).items():
         if wrong:
-            found.append(Problem(path.relative_to(store.folder).as_posix(), "damaged", wrong))
+            defects.append(Problem(path.relative_to(store.folder).as_posix(), "damaged", wrong))
     text = "values per prompt without a result, of a process that was killed"
-    return found + [Problem(path.name, "orphan", text) for path in _orphans(store)]
+    return defects + [Problem(path.name, "orphan", text) for path in _orphans(store)]
 
 
 def other_files(store: Store) -> dict[Path, str]:
     """Return the files of other results of a folder, each with what is wrong with it, or ""."""
-    own = {*store.result_files()}
+    results = {*store.result_files()}
     return {
         path: wrong
         for path, wrong in sealed_files(store.folder).items()
-        if path not in own and not path.name.endswith(STEPS) and path.parent.name != SHARDS
+        if path not in results and not path.name.endswith(STEPS) and path.parent.name != SHARDS
     }
 
 
@@ -332,8 +332,8 @@ def repair_results(store: Store) -> list[Problem]:
     without a result are removed, and so are temporary files of killed processes. Afterwards
     `problems` finds only work that was never finished: jobs of an array, and pieces of prompts.
     """
-    found = problems(store)
-    for problem in found:
+    repaired = problems(store)
+    for problem in repaired:
         path = store.folder / problem.file
         if problem.kind == "damaged":
             files.set_aside(path, problem.text)
@@ -342,4 +342,4 @@ def repair_results(store: Store) -> list[Problem]:
     for path in _orphans(store):
         path.unlink()
     files.clear_abandoned(store.folder)
-    return found
+    return repaired

@@ -54,8 +54,8 @@ class Declaration:
         """Call the function, with the options that it shares as one object."""
         if self.shared is None:
             return self.function(*args, **options)
-        given = {f.name: options.pop(f.name) for f in fields(self.shared)}
-        return self.function(*args, self.shared(**given), **options)
+        shared_options = {f.name: options.pop(f.name) for f in fields(self.shared)}
+        return self.function(*args, self.shared(**shared_options), **options)
 
     @property
     def name(self) -> str:
@@ -65,10 +65,10 @@ class Declaration:
     @property
     def doc(self) -> str:
         """The docstring, dedented, with what it shares."""
-        found = inspect.getdoc(self.function) or ""
+        doc = inspect.getdoc(self.function) or ""
         classes = () if self.shared is None or self.of_family else self.shared.__mro__[:-1]
         shared = [self.of_family, *(inspect.cleandoc(c.__doc__ or "") for c in classes)]
-        return reduce(partial(with_shared, options=[*self.options]), filter(None, shared), found)
+        return reduce(partial(with_shared, options=[*self.options]), filter(None, shared), doc)
 
     def bind(self, **options: Any) -> Any:
         """Set options and return the bound declaration."""
@@ -90,9 +90,9 @@ class Declaration:
     def __repr__(self) -> str:
         # Provenance holds this line: user-supplied functions may share a name, and it states
         # which of them was used.
-        own = "" if self._registered else f" (code {digest(self.function)[:DIGITS]})"
+        code = "" if self._registered else f" (code {digest(self.function)[:DIGITS]})"
         first = self.doc.partition("\n")[0]
-        return f"<{self.kind} {self.name}{own}{f': {first}' if first else ''}>"
+        return f"<{self.kind} {self.name}{code}{f': {first}' if first else ''}>"
 
 
 D = TypeVar("D", bound=Declaration)
@@ -127,24 +127,24 @@ Declaration.bound = Bound
 
 def split_names(text: str) -> list[str]:
     """Split a list of names: `a,b:x=1,y=2,c` is three, since `y=2` is an option of `b`."""
-    found: list[str] = []
+    names: list[str] = []
     for part in filter(None, text.split(",")):
-        if found and ":" in found[-1] and "=" in part and ":" not in part.partition("=")[0]:
-            found[-1] += f",{part}"
+        if names and ":" in names[-1] and "=" in part and ":" not in part.partition("=")[0]:
+            names[-1] += f",{part}"
         else:
-            found.append(part)
-    return found
+            names.append(part)
+    return names
 
 
 def parse_name(text: str) -> tuple[str, dict[str, str]]:
     """Split `name:option=value,option=value` into the name and the text of each option."""
     name, _, rest = text.partition(":")
-    given: dict[str, str] = {}
+    options: dict[str, str] = {}
     for part in filter(None, rest.split(",")):
         option, equals, value = part.partition("=")
         if not equals:
             raise OptionError(f"{text!r} cannot be read; write options as {name}:option=value")
-        if option in given:
+        if option in options:
             raise OptionError(f"{text!r}: the option {option} is given twice; give it once")
-        given[option] = value
-    return name, given
+        options[option] = value
+    return name, options

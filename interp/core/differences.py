@@ -72,10 +72,10 @@ def differences(first: Comparable, second: Comparable) -> ResultRows:
         row = {name: _either(x[name], y[name]) for name in _PAIR if name not in keys}
         row |= {key: x[key] for key in keys} | {"unit": x["unit"]}
         rows.append(row | {"first": float(x["score"]), "second": float(y["score"])})
-    made = {"first": first.provenance, "second": second.provenance}
+    provenance = {"first": first.provenance, "second": second.provenance}
     labels = getattr(first, "clusters", None)
     values = np.stack([a[i] - b[j] for i, j in pairs])
-    return difference_rows(rows, values, labels, made)
+    return difference_rows(rows, values, labels, provenance)
 
 
 def difference_rows(
@@ -116,9 +116,9 @@ def _values(result: Any) -> Float[Array, "row prompt"]:
 def _prompts(result: Any) -> str | None:
     """Return the hash of the prompts where all rows share one, else None."""
     about = result.provenance
-    made = list(about.values()) if any(isinstance(k, tuple) for k in about) else [about]
-    found = {x.get("prompts_hash") or x.get("task_hash") for x in made}
-    return found.pop() if len(found) == 1 else None
+    records = list(about.values()) if any(isinstance(k, tuple) for k in about) else [about]
+    hashes = {x.get("prompts_hash") or x.get("task_hash") for x in records}
+    return hashes.pop() if len(hashes) == 1 else None
 
 
 def _keys(result: Any, left: pd.DataFrame, right: pd.DataFrame) -> list[str]:

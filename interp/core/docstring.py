@@ -12,8 +12,8 @@ _TITLE = re.compile(rf"({'|'.join(SECTIONS)}):")
 
 def section(doc: str, title: str) -> str:
     """Return the text of a section on one line, up to the next empty line, or an empty text."""
-    found = re.search(rf"^{title}:(.*?)(?:\n\s*\n|\Z)", doc, re.DOTALL | re.MULTILINE)
-    return " ".join(found[1].split()) if found else ""
+    match = re.search(rf"^{title}:(.*?)(?:\n\s*\n|\Z)", doc, re.DOTALL | re.MULTILINE)
+    return " ".join(match[1].split()) if match else ""
 
 
 def with_shared(doc: str, shared: str, options: Sequence[str]) -> str:
@@ -24,18 +24,18 @@ def with_shared(doc: str, shared: str, options: Sequence[str]) -> str:
     mine, other = _sections(doc), _sections(shared)
     entries = _options(other.get("Options", "")) | _options(mine.get("Options", ""))
     known = [entries[name] for name in options if name in entries]
-    found = other | mine | {"Options": "\n".join(["Options:", *known]) if known else ""}
-    return "\n\n".join(filter(None, (found.get(title) for title in ("", *SECTIONS))))
+    sections = other | mine | {"Options": "\n".join(["Options:", *known]) if known else ""}
+    return "\n\n".join(filter(None, (sections.get(title) for title in ("", *SECTIONS))))
 
 
 def _sections(doc: str) -> dict[str, str]:
     """Split a docstring by the titles of its sections; what precedes the first has none."""
-    found, title = {"": ""}, ""
+    sections, title = {"": ""}, ""
     for paragraph in doc.split("\n\n"):
         started = _TITLE.match(paragraph)
         title = started[1] if started else title
-        found[title] = f"{found[title]}\n\n{paragraph}" if found.get(title) else paragraph
-    return found
+        sections[title] = f"{sections[title]}\n\n{paragraph}" if sections.get(title) else paragraph
+    return sections
 
 
 def _options(text: str) -> dict[str, str]:

@@ -88,8 +88,8 @@ def seal(document: Any) -> Any:
     """
     if isinstance(document, list):
         return [seal({**each, ENTRY: place}) for each, place in _places(document)]
-    said = {name: value for name, value in document.items() if name != CHECKSUM}
-    return {**said, CHECKSUM: document_checksum(said)}
+    content = {name: value for name, value in document.items() if name != CHECKSUM}
+    return {**content, CHECKSUM: document_checksum(content)}
 
 
 def unseal(document: Any) -> Any:
@@ -103,14 +103,14 @@ def unseal(document: Any) -> Any:
             f"it has no {CHECKSUM!r} of what it says, so it was changed, or an older version of "
             "interp wrote it; make it again with the command that made it"
         )
-    said = {name: value for name, value in document.items() if name != CHECKSUM}
+    content = {name: value for name, value in document.items() if name != CHECKSUM}
     # rows that stand beside their own checksum, which their reader compares
-    sealed = {n: x for n, x in said.items() if n != "rows" or "rows_sha256" not in said}
+    sealed = {n: x for n, x in content.items() if n != "rows" or "rows_sha256" not in content}
     if document[CHECKSUM] != document_checksum(sealed):
         raise ValueError(
             "it was changed after it was written; make it again with the command that made it"
         )
-    return said
+    return content
 
 
 def _places(documents: list[Any]) -> Iterator[tuple[Any, str]]:

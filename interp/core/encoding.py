@@ -56,11 +56,11 @@ def _collection(value: Any) -> Any:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    found = {
+    values = {
         f.name: as_json_data(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init
     }
-    kept = getattr(value, "_kept", None)
-    return found if kept is None else found | {"_kept": list(kept)}
+    rows = getattr(value, "_kept", None)
+    return values if rows is None else values | {"_kept": list(rows)}
 
 
 def _array(x: Any) -> dict[str, Any]:
@@ -94,10 +94,10 @@ _OF_ONE = {"float": float, "head": lambda x: Head(*x), "range": lambda x: range(
 def remade(cls: Any, fields: Mapping[str, Any], known: Sequence[type]) -> Any:
     """Recreate a dataclass from its encoded fields."""
     values = {name: decoded(x, known) for name, x in fields.items() if name != "_kept"}
-    made = cls(**values)
+    instance = cls(**values)
     if "_kept" in fields:
-        object.__setattr__(made, "_kept", list(fields["_kept"]))
-    return made
+        object.__setattr__(instance, "_kept", list(fields["_kept"]))
+    return instance
 
 
 def _decoded_array(value: Mapping[str, Any]) -> Any:

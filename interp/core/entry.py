@@ -91,17 +91,17 @@ def read_entries(
 ) -> list[Entry]:
     """Read the declarations in a file without running it."""
     source = Source(f"{package}.{path.stem}", path, _statements(path))
-    found = []
+    entries = []
     for node in public_functions(path):
         if (one := _stated(source, node, kinds)) is not None:
             stated = one.doc, one.options, path, one.about
-            found.append(Entry(node.name, group, package, one.kind, *stated))
-    if not found:
+            entries.append(Entry(node.name, group, package, one.kind, *stated))
+    if not entries:
         raise OptionError(
             f"{path} declares nothing: decorate a function with"
             f" {' or '.join(f'@{kind}' for kind in kinds)}"
         )
-    return found
+    return entries
 
 
 def read_entry(
@@ -149,7 +149,7 @@ def _stated(
         call = mark if isinstance(mark, ast.Call) else None
         target = call.func if call else mark
         kind = target.id if isinstance(target, ast.Name) else getattr(target, "attr", "")
-        given = {str(k.arg): k.value for k in (call.keywords if call else [])}
+        keywords = {str(k.arg): k.value for k in (call.keywords if call else [])}
         if kind == like.__name__ and call is not None:
             where, other = _defined(source, call.args[0], ast.FunctionDef)
             family = _stated(where, other, kinds)
@@ -168,12 +168,12 @@ def _stated(
             if default is not None
         }
         shared, text = family.shared, family.doc
-        if "options" in given:
-            shared, text = _shared(*_defined(source, given.pop("options"), ast.ClassDef))
+        if "options" in keywords:
+            shared, text = _shared(*_defined(source, keywords.pop("options"), ast.ClassDef))
         options = shared | options
         doc = inspect.cleandoc(ast.get_docstring(node, clean=False) or "")
         doc = with_shared(doc, text, [*options]) if text else doc
-        about = family.about | {name: _literal(value) for name, value in given.items()}
+        about = family.about | {name: _literal(value) for name, value in keywords.items()}
         return _Stated(family.kind, doc, options, shared, about)
     return None
 

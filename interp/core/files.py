@@ -222,9 +222,9 @@ def set_aside(path: Path, why: object) -> None:
         return
     except OSError as error:
         raise StoreError(cannot_write(to, error)) from error
-    said = " ".join(str(why).split())
+    reason = " ".join(str(why).split())
     warnings.warn(
-        f"{path} is damaged ({said}); it is set aside as {to.name}, and computed again",
+        f"{path} is damaged ({reason}); it is set aside as {to.name}, and computed again",
         DamagedKept,
         stacklevel=3,
     )
@@ -320,8 +320,8 @@ def _of_rows(whole: Any) -> dict[str, list]:
 def _heading(columns: Mapping[str, list], provenance: Provenance) -> dict[str, Any]:
     """Return what stands beside the rows in every format."""
     listed = [
-        {"model": model, "metric": metric, "provenance": made}
-        for (model, metric), made in provenance.items()
+        {"model": model, "metric": metric, "provenance": about}
+        for (model, metric), about in provenance.items()
     ]
     return seal({"format": _FORMAT, "rows_sha256": _digest(columns), "provenance": listed})
 

@@ -38,9 +38,9 @@ class Head(_LayerHead):
 
     def __new__(cls, layer: int, head: int, stack: str | None = None) -> Head:
         """Make a head from its layer and its number within the layer."""
-        made = super().__new__(cls, _index("layer", layer), _index("head", head))
-        made.__dict__["stack"] = stack
-        return made
+        place = super().__new__(cls, _index("layer", layer), _index("head", head))
+        place.__dict__["stack"] = stack
+        return place
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("a Head cannot be changed")
@@ -72,9 +72,9 @@ class Head(_LayerHead):
         if isinstance(text, Head):
             return text
         if isinstance(text, str):
-            found = _SPELLINGS.fullmatch(text)
-            if found is not None:
-                layer, head = (int(digits) for digits in found.groups() if digits is not None)
+            match = _SPELLINGS.fullmatch(text)
+            if match is not None:
+                layer, head = (int(digits) for digits in match.groups() if digits is not None)
                 return cls(layer, head)
         elif isinstance(text, Sequence) and len(text) == 2:
             return cls(*text)

@@ -88,15 +88,15 @@ def package_error(error: ImportError, purpose: str, package: str, install: str) 
 
 def entry_points(group: str) -> list[EntryPoint]:
     """Return the entry points that installed packages state in a group, in the order of names."""
-    found = [line for line in _lines(tuple(sys.path)) if line.group == group]
-    return sorted(found, key=lambda line: (line.name, line.package))
+    points = [line for line in _lines(tuple(sys.path)) if line.group == group]
+    return sorted(points, key=lambda line: (line.name, line.package))
 
 
 @cache
 def _lines(paths: tuple[str, ...]) -> tuple[EntryPoint, ...]:
     """Return all entry points of interp; of two packages of one name, the first one counts."""
     seen: set[str] = set()
-    found: list[EntryPoint] = []
+    points: list[EntryPoint] = []
     for path in paths:
         try:
             about = sorted(Path(path or ".").glob("*.dist-info"))
@@ -108,9 +108,9 @@ def _lines(paths: tuple[str, ...]) -> tuple[EntryPoint, ...]:
             key = re.sub(r"[-_.]+", "-", package).lower()
             file = folder / "entry_points.txt"
             if key not in seen and file.is_file():
-                found += _of_file(package, file)
+                points += _of_file(package, file)
             seen.add(key)
-    return tuple(found)
+    return tuple(points)
 
 
 def _of_file(package: str, file: Path) -> Iterator[EntryPoint]:
@@ -144,4 +144,4 @@ def version() -> str:
     from importlib.metadata import distributions
 
     here = str(Path(__file__).parents[2])  # the metadata beside these files, not of another copy
-    return next((found.version for found in distributions(name="interp", path=[here])), UNKNOWN)
+    return next((package.version for package in distributions(name="interp", path=[here])), UNKNOWN)

@@ -47,8 +47,8 @@ def half_width(parts: Sequence[ErrorPart], level: float = 0.95) -> Float[Array, 
     # most scores share their degrees of freedom, and a quantile takes long
     distinct, at = np.unique(df, return_inverse=True)
     quantile = student.isf((1 - level) / 2, distinct)[at.reshape(df.shape)]
-    found = quantile * np.sqrt(total)
-    return np.where(np.isnan(weight), math.nan, found)
+    width = quantile * np.sqrt(total)
+    return np.where(np.isnan(weight), math.nan, width)
 
 
 def normal_as_t(deviations: float, n: int) -> float:
@@ -141,13 +141,13 @@ def mean_intervals(
     ends = np.full((len(values), 2), math.nan)
     known = np.isfinite(values).all(1)
     if not known.all():
-        own = [(np.broadcast_to(sem, known.shape)[known], df) for sem, df in others]
+        known_others = [(np.broadcast_to(sem, known.shape)[known], df) for sem, df in others]
         some = mean_intervals(
             values[known],
             level,
             clusters=clusters,
             bounds=bounds,
-            others=own,
+            others=known_others,
             draws=draws,
             seed=seed,
         )
@@ -177,9 +177,9 @@ def mean_intervals(
     rest = np.flatnonzero(~sparse)
     for start in range(0, len(rest), _AT_ONCE):
         at = rest[start : start + _AT_ONCE]
-        found = _continuous(values[at], which, size, level, bounds == (None, None), draws, seed)
-        found = found.clip(*possible)
-        ends[at] = np.where(np.isfinite(found).all(1, keepdims=True), found, math.nan)
+        intervals = _continuous(values[at], which, size, level, bounds == (None, None), draws, seed)
+        intervals = intervals.clip(*possible)
+        ends[at] = np.where(np.isfinite(intervals).all(1, keepdims=True), intervals, math.nan)
     for at in np.flatnonzero(np.isnan(ends).any(1)):
         if not sparse[at]:
             why = f"the largest of {number} {unit}s decide where the interval ends"
@@ -215,8 +215,8 @@ def site_intervals(
     out: dict[Key, MeanIntervals] = {}
     for mask, mine in alike.items():
         valid = np.frombuffer(mask, dtype=bool)
-        kept = np.flatnonzero(valid).tolist()
-        labels = None if clusters is None else [clusters[i] for i in kept]
+        indices = np.flatnonzero(valid).tolist()
+        labels = None if clusters is None else [clusters[i] for i in indices]
         values = np.concatenate([sites[site][valid] for site in mine], 1).T
         ends, why_not = mean_intervals(values, level, clusters=labels, bounds=bounds)
         start = 0
@@ -257,7 +257,7 @@ def _continuous(
     gone = np.zeros((number, len(values)))
     np.add.at(gone, which, (values - mean[:, None]).T)  # sum of deviations, per cluster
     sem = _linear_error(np.ones((1, number)), gone, size)[1][0]
-    found = around(mean, [(sem, number - 1.0)], level)
+    interval = around(mean, [(sem, number - 1.0)], level)
     rng = np.random.default_rng(seed)
     times = redraw_counts(number, draws, rng).astype(float)
     shift, error = _linear_error(times, gone, size)
@@ -268,12 +268,12 @@ def _continuous(
     last = draws - 1
     ends = math.floor(tail * last), math.ceil((1 - tail) * last)
     low, high = np.partition(np.ascontiguousarray(ratio.T), ends, axis=1)[:, ends].T
-    found = _joined(found, np.stack([mean - high * sem, mean - low * sem], -1))
+    interval = _joined(interval, np.stack([mean - high * sem, mean - low * sem], -1))
     if unbounded:
         # values of clusters to first order: clusters of other sizes are no larger values
         values = mean + gone / size.mean()
-        found = _joined(found, _log_normal(values, 2 * tail, rng))
-    return found
+        interval = _joined(interval, _log_normal(values, 2 * tail, rng))
+    return interval
 
 
 def _joined(one: Float[Array, "score 2"], other: Float[Array, "score 2"]) -> Array:
@@ -314,11 +314,13 @@ def _linear_error(
     total = (times @ size)[:, None]
     shift = times @ gone / total
     drawn = times.sum(1)[:, None]
-    own = times @ gone**2
+    products = times @ gone**2
     squares = (
-        own - 2 * shift * (times @ (gone * size[:, None])) + shift**2 * (times @ size**2)[:, None]
+        products
+        - 2 * shift * (times @ (gone * size[:, None]))
+        + shift**2 * (times @ size**2)[:, None]
     )
-    squares = np.where(squares <= 1e-12 * own, 0.0, squares)  # rounding of their difference
+    squares = np.where(squares <= 1e-12 * products, 0.0, squares)  # rounding of their difference
     with np.errstate(divide="ignore", invalid="ignore"):
         return shift, np.sqrt(drawn / (drawn - 1) * squares) / total
 
@@ -329,8 +331,8 @@ def share_interval(hits: int, n: int, level: float = 0.95) -> tuple[float, float
 
     if n == 0:
         return 0.0, 1.0
-    found = binomtest(hits, n).proportion_ci(level, method="wilson")
-    return float(found.low), float(found.high)
+    interval = binomtest(hits, n).proportion_ci(level, method="wilson")
+    return float(interval.low), float(interval.high)
 
 
 def fraction_interval(mean: float, n: int, level: float = 0.95) -> tuple[float, float]:

@@ -21,9 +21,9 @@ class AnalysisFolder(ModuleType):
                 f"{self.__name__} has no analysis {name!r}; it has {', '.join(dir(self))}"
             )
         file = declared_in(Path(self.__path__[0]))[name]
-        found = getattr(import_module(f"{self.__name__}.{file}"), name)
-        self.__dict__[name] = found
-        return found
+        analysis = getattr(import_module(f"{self.__name__}.{file}"), name)
+        self.__dict__[name] = analysis
+        return analysis
 
     def __setattr__(self, name: str, value: Any) -> None:
         # importing a submodule sets it as an attribute: the analysis of that name replaces it

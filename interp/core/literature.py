@@ -103,8 +103,8 @@ def papers() -> tuple[Paper, ...]:
 def find_papers(name: str) -> list[Paper]:
     """Return the papers whose title contains a text, whatever its case."""
     asked = _plain(name)
-    if asked and (found := [p for p in papers() if asked in _plain(p.title)]):
-        return found
+    if asked and (matches := [p for p in papers() if asked in _plain(p.title)]):
+        return matches
     raise OptionError(
         f"no paper of the list has {name!r} in its title; {_closest(asked)}; give a part of a "
         "title, whatever its case"

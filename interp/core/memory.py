@@ -11,5 +11,5 @@ def available_bytes() -> int | None:
         text = Path("/proc/meminfo").read_text()
     except OSError:
         return None
-    found = [line.split()[1] for line in text.splitlines() if line.startswith("MemAvailable")]
-    return int(found[0]) * 1024 if found else None
+    kilobytes = [line.split()[1] for line in text.splitlines() if line.startswith("MemAvailable")]
+    return int(kilobytes[0]) * 1024 if kilobytes else None

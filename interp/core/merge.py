@@ -22,14 +22,14 @@ def merged(
     parts, notes = distinguished([*tables, *([] if lead is None else [lead])])
     rows: dict[tuple[str, str], HeadTable] = {}
     for part in parts:
-        for key, made in part.provenance.items():
-            own = part.where(model=key[0], metric=key[1])
-            if key in rows and rows[key] != own:
+        for key, about in part.provenance.items():
+            metric_rows = part.where(model=key[0], metric=key[1])
+            if key in rows and rows[key] != metric_rows:
                 notes.append(
                     f"{key[1]} of {key[0]} is shown with its latest settings, which differ from"
-                    f" an earlier result in {_differing(rows[key].provenance[key], made)}"
+                    f" an earlier result in {_differing(rows[key].provenance[key], about)}"
                 )
-            rows[key] = own
+            rows[key] = metric_rows
     ahead = parts[-1].provenance if lead is not None else {}
     order = [*ahead, *(key for key in rows if key not in ahead)]
     return HeadTable.concat([rows[key] for key in order]), list(dict.fromkeys(notes))
@@ -40,8 +40,8 @@ def distinguished(tables: Iterable[HeadTable]) -> tuple[list[HeadTable], list[st
     tables = list(tables)
     weights: dict[str, dict[str, None]] = {}
     for table in tables:
-        for (model, _), made in table.provenance.items():
-            weights.setdefault(model, {})[_weights(made)] = None
+        for (model, _), about in table.provenance.items():
+            weights.setdefault(model, {})[_weights(about)] = None
     several = {model: hashes for model, hashes in weights.items() if len(hashes) > 1}
     notes = [
         f"{len(hashes)} models with different weights are called {model}; they are shown as"
@@ -71,24 +71,26 @@ def in_metric_order(table: HeadTable, metrics: Sequence[str]) -> HeadTable:
     rows = np.argsort(np.array([rank[pair] for pair in pairs], dtype=int)[group], kind="stable")
     if bool((rows == np.arange(len(rows))).all()):
         return table
-    found = HeadTable(frame.iloc[rows], table.provenance)
-    return found.with_prompt_values(table.prompt_values)
+    ordered_table = HeadTable(frame.iloc[rows], table.provenance)
+    return ordered_table.with_prompt_values(table.prompt_values)
 
 
 def renamed(table: HeadTable, names: Mapping[str, str]) -> HeadTable:
     """Return the rows with other model names."""
     frame = table.to_pandas()
     frame["model"] = [names.get(name, name) for name in frame["model"]]
-    made = {(names.get(m, m), metric): about for (m, metric), about in table.provenance.items()}
+    provenance = {
+        (names.get(m, m), metric): about for (m, metric), about in table.provenance.items()
+    }
     values = {(names.get(m, m), metric): x for (m, metric), x in table.prompt_values.items()}
-    return HeadTable(frame, made).with_prompt_values(values)
+    return HeadTable(frame, provenance).with_prompt_values(values)
 
 
 def _apart(table: HeadTable, several: Mapping[str, Any]) -> HeadTable:
     parts = []
-    for (model, metric), made in table.provenance.items():
+    for (model, metric), about in table.provenance.items():
         rows = table.where(model=model, metric=metric)
-        new = _named(model, _weights(made)) if model in several else model
+        new = _named(model, _weights(about)) if model in several else model
         parts.append(renamed(rows, {model: new}))
     return HeadTable.concat(parts)
 

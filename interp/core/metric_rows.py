@@ -23,5 +23,5 @@ class MetricRows:
     @property
     def clusters(self) -> tuple[str, ...] | None:
         """Cluster of each prompt, in a result of one metric whose prompts share something."""
-        found = {self.labels[metric] for metric in self.metrics}
-        return found.pop() if len(found) == 1 else None
+        clusterings = {self.labels[metric] for metric in self.metrics}
+        return clusterings.pop() if len(clusterings) == 1 else None

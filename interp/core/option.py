@@ -69,14 +69,14 @@ def options_in(shared: type | None) -> dict[str, Option]:
 
 def options_of(function: Callable[..., Any]) -> dict[str, Option]:
     """Return the keyword-only parameters of a function, by name."""
-    found = {}
+    options = {}
     for name, p in inspect.signature(function).parameters.items():
         if p.kind is not inspect.Parameter.KEYWORD_ONLY:
             continue
         if p.default is inspect.Parameter.empty:
             raise TypeError(f"{function.__name__}: option {name} needs a default")
-        found[name] = Option(name, p.default, _in_words(p.annotation))
-    return found
+        options[name] = Option(name, p.default, _in_words(p.annotation))
+    return options
 
 
 def _in_words(annotation: Any) -> str:

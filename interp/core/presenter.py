@@ -136,11 +136,11 @@ def text_of_class(cls: str) -> str:
     The file of the class is read and not imported.
     """
     module, _, name = cls.partition(":")
-    found: Mapping[str, Presented] = _REGISTERED
+    presenters: Mapping[str, Presented] = _REGISTERED
     path = _HERE.parent.joinpath(*module.split(".")).with_suffix(".py")
-    if name not in found and path.is_file():
-        found = presenters_in(path, module)
-    text = found[name].forms.get("text", "") if name in found else ""
+    if name not in presenters and path.is_file():
+        presenters = presenters_in(path, module)
+    text = presenters[name].forms.get("text", "") if name in presenters else ""
     return text if isinstance(text, str) else f"{text.__module__}:{text.__name__}"
 
 
@@ -174,12 +174,12 @@ def _in_package() -> dict[str, Presented]:
         for folder, _, files in os.walk(_HERE, followlinks=True)
         for file in files
     )
-    found: dict[str, Presented] = {}
+    presenters: dict[str, Presented] = {}
     for path in paths:
         if path.suffix == ".py":
             module = ".".join(path.relative_to(_HERE.parent).with_suffix("").parts)
-            found |= presenters_in(path, module)
-    return found
+            presenters |= presenters_in(path, module)
+    return presenters
 
 
 def presenters_in(path: Path, module: str) -> dict[str, Presented]:

@@ -68,17 +68,17 @@ def read_prompt_file(path: Path) -> FilePrompts:
 
 def read_objects(path: str | Path, like: str, make: Callable[[dict[str, Any]], Item]) -> list[Item]:
     """Read a `.jsonl` file, one object a line; empty lines are passed over."""
-    found = []
+    items = []
     for line, text in enumerate(lines_of_text(prompt_text(Path(path))), 1):
         if not text.strip():
             continue
         where = f"{path}, line {line}"
         row = object_of_line(where, text, like)
         try:
-            found.append(make(row))
+            items.append(make(row))
         except PromptError as error:
             raise PromptError(f"{where}: {error}") from error
-    return found
+    return items
 
 
 def object_of_line(where: str, text: str, like: str) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def paired_p(
     there = ~np.isnan(apart)
     if clusters is None:
         return sign_flip_p(apart[there], flips=flips, seed=seed)
-    kept = [label for label, one in zip(clusters, there, strict=True) if one]
-    sums = np.zeros(len(set(kept)))
-    np.add.at(sums, numbered(len(kept), kept), apart[there])
+    labels = [label for label, one in zip(clusters, there, strict=True) if one]
+    sums = np.zeros(len(set(labels)))
+    np.add.at(sums, numbered(len(labels), labels), apart[there])
     return sign_flip_p(sums, flips=flips, seed=seed)

@@ -71,7 +71,7 @@ def _arrow(model: str, metric: str, values: PromptValues, weights: str, result: 
         parts["null"].append(beside.T.ravel().astype(np.float32))
     none = {"x": np.zeros(0, np.float32), "null": np.zeros(0, np.float32)}
     empty = {name: np.zeros(0, dtype=np.int32) for name in parts} | none
-    whole = {name: np.concatenate([empty[name], *found]) for name, found in parts.items()}
+    whole = {name: np.concatenate([empty[name], *chunks]) for name, chunks in parts.items()}
     rows, prompt = len(whole["x"]), whole["prompt"]
     number = int(prompt.max(initial=-1)) + 1
 
@@ -89,8 +89,8 @@ def _arrow(model: str, metric: str, values: PromptValues, weights: str, result: 
     arrays |= {name: pa.array(whole[name]) for name in ("layer", "head", "prompt")}
     arrays |= {"prompt_id": per_prompt(values.ids), "cluster": per_prompt(values.clusters)}
     arrays["value"], arrays["null"] = pa.array(whole["x"]), pa.array(whole["null"])
-    found = pa.table({name: arrays[name] for name in COLUMNS})
-    return found.replace_schema_metadata(
+    table = pa.table({name: arrays[name] for name in COLUMNS})
+    return table.replace_schema_metadata(
         {"interp": _FORMAT, "interp.clustered": str(int(values.clusters is not None))}
     )
 
@@ -248,18 +248,18 @@ class WithPromptValues:
                 f"table does not hold, so there are none at level={level}; score it again"
             )
         bounds = METRICS.ranges().get(key[1].partition(":")[0], (None, None))
-        found = site_intervals(values.sites, values.clusters, bounds, level)
+        intervals = site_intervals(values.sites, values.clusters, bounds, level)
         at = zip(rows["stack"], rows["layer"], rows["head"], strict=True)
-        return np.stack([found[stack, layer].ends[head] for stack, layer, head in at])
+        return np.stack([intervals[stack, layer].ends[head] for stack, layer, head in at])
 
     def prompts_to_pandas(self) -> pd.DataFrame:
         """Return the values per prompt of all metrics that have them, with the columns `COLUMNS`.
 
         Raises StoreError when a file of values is missing or damaged.
         """
-        made = self._provenance
+        provenance = self._provenance
         return values_to_pandas(
-            _arrow(model, metric, v, str(made[model, metric].get("content_hash") or ""), "")
+            _arrow(model, metric, v, str(provenance[model, metric].get("content_hash") or ""), "")
             for (model, metric), v in self._prompt_values.items()
         )
 
@@ -288,22 +288,22 @@ class WithPromptValues:
         values, labels = self.per_prompt, self.clusters
         if values is None:
             raise OptionError(f"no values per prompt to bootstrap: {self.why_no_per_prompt}")
-        found = np.full((len(values), 2), math.nan)
+        ends = np.full((len(values), 2), math.nan)
         # layers of a model with several stacks may lack a target on different prompts
         counted = ~np.isnan(values)
         for pattern in np.unique(counted, axis=0):
-            rows, kept = (counted == pattern).all(1), np.flatnonzero(pattern)
-            if not len(kept):
+            rows, prompts = (counted == pattern).all(1), np.flatnonzero(pattern)
+            if not len(prompts):
                 continue
-            found[rows] = bootstrap_interval(
-                values[np.ix_(rows, kept)],
+            ends[rows] = bootstrap_interval(
+                values[np.ix_(rows, prompts)],
                 level,
                 method=method,
                 draws=n_boot,
                 seed=seed,
-                clusters=None if labels is None else [labels[i] for i in kept],
+                clusters=None if labels is None else [labels[i] for i in prompts],
             )
-        return found
+        return ends
 
 
 def by_cluster(frame: pd.DataFrame) -> pd.DataFrame:
@@ -313,8 +313,8 @@ def by_cluster(frame: pd.DataFrame) -> pd.DataFrame:
     alone = frame["cluster"] == ""
     frame.loc[alone, "cluster"] = "prompt " + frame.loc[alone, "prompt"].astype(str)
     grouped = frame.groupby([*heads, "cluster"], sort=False, observed=True)
-    found = {"score": ("value", "mean"), "null": ("null", "mean"), "n": ("value", "count")}
-    return grouped.agg(**found).reset_index()
+    columns = {"score": ("value", "mean"), "null": ("null", "mean"), "n": ("value", "count")}
+    return grouped.agg(**columns).reset_index()
 
 
 def effective_numbers(frame: pd.DataFrame) -> pd.DataFrame:
@@ -330,10 +330,10 @@ def effective_numbers(frame: pd.DataFrame) -> pd.DataFrame:
     name: Any
     for name, each in counted.groupby(heads, sort=False, observed=True):
         labels = list(map(str, each["cluster"]))
-        given = labels if any(labels) else None
+        clusters = labels if any(labels) else None
         values = np.array(each["value"], dtype=float)[:, None]
-        number = float(effective_number(values, given)[0])
-        figures = {"n": len(each), "clusters": cluster_count(len(each), given)}
+        number = float(effective_number(values, clusters)[0])
+        figures = {"n": len(each), "clusters": cluster_count(len(each), clusters)}
         rows.append(dict(zip(heads, name, strict=True)) | figures | {"n_effective": number})
     return pd.DataFrame(rows, columns=[*heads, "n", "clusters", "n_effective"])
 

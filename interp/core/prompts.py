@@ -369,8 +369,8 @@ def random_tokens(
     rows = []
     for _ in range(n):
         part = rng.choice(ids, block, replace=block > len(ids))
-        said = np.resize(part, room).tolist()
-        rows.append(((first,) if first is not None else ()) + tuple(said))
+        tokens = np.resize(part, room).tolist()
+        rows.append(((first,) if first is not None else ()) + tuple(tokens))
     what = "none repeated" if period is None else f"repeated blocks of {period}"
     policy = "BOS first" if first is not None else "no BOS"
     return Prompts(tuple(rows), f"random tokens, {what}, {max_length} tokens, {policy}")

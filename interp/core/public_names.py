@@ -29,10 +29,10 @@ def attach(
 
     def get(name: str) -> Any:
         if name in public:
-            found = listed(name)
-            if isinstance(found, FunctionType):
-                found = vars(sys.modules[package])[name] = with_checked_arguments(found)
-            return found
+            value = listed(name)
+            if isinstance(value, FunctionType):
+                value = vars(sys.modules[package])[name] = with_checked_arguments(value)
+            return value
         for inner in declared:
             if not name.startswith("_") and name in declared_in(folder / inner):
                 return getattr(import_module(f"{package}.{inner}"), name)

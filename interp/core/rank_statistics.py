@@ -70,20 +70,20 @@ def kendall(scores: Float[Array, "ranking item"]) -> Float[Array, "ranking ranki
         return _normalised((sign @ sign.T).astype(np.float64))
     from scipy.stats import kendalltau  # uses sorting: larger fixed cost, but grows as n log n
 
-    found = np.full((m, m), np.nan)
+    taus = np.full((m, m), np.nan)
     varied = np.flatnonzero(np.ptp(scores, axis=1) > 0).tolist()
     for i, j in combinations_with_replacement(varied, 2):
         tau, _ = (1.0, 0.0) if i == j else kendalltau(scores[i], scores[j], method="asymptotic")
-        found[i, j] = found[j, i] = tau
-    return found
+        taus[i, j] = taus[j, i] = tau
+    return taus
 
 
 def _normalised(products: Array) -> Array:
     """Divide products of pairs by the lengths of both; NaN where a length is 0."""
     squares = np.diag(products)
     scale = np.sqrt(np.outer(squares, squares))  # a ranking with itself gives exactly 1
-    found = np.full(products.shape, np.nan)
-    return np.divide(products, scale, out=found, where=scale > 0).clip(-1, 1)
+    normalised = np.full(products.shape, np.nan)
+    return np.divide(products, scale, out=normalised, where=scale > 0).clip(-1, 1)
 
 
 def top_k(scores: Float[Array, " item"], k: int) -> set[int]:
@@ -148,11 +148,11 @@ def auroc_interval(
         return float("nan"), float("nan")
     rng, times = np.random.default_rng(seed), ([], [])
     for _ in range(draws):
-        for group, kept in zip((inside, outside), times, strict=True):
-            kept.append(counts_of(redraw(len(group), 1, rng))[0])
+        for group, counts in zip((inside, outside), times, strict=True):
+            counts.append(counts_of(redraw(len(group), 1, rng))[0])
     # each pair of a true and another item is weighted by the counts of both in the draw
     wins = (inside[:, None] > outside) + 0.5 * (inside[:, None] == outside)
-    first, second = (np.array(kept, dtype=float) for kept in times)
-    found = ((first @ wins) * second).sum(1) / wins.size
-    low, high = percentile_interval(found, tails)
+    first, second = (np.array(counts, dtype=float) for counts in times)
+    areas = ((first @ wins) * second).sum(1) / wins.size
+    low, high = percentile_interval(areas, tails)
     return float(low), float(high)

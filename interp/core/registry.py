@@ -56,8 +56,8 @@ def own_code(path: Path) -> Iterator[None]:
         if isinstance(error, SyntaxError) and error.filename == here:
             lines.append(error.lineno)
         where = f"{path}, line {lines[-1]}" if lines else str(path)
-        said = error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split())
-        raise OptionError(f"{where}: {type(error).__name__}: {said[:300]}") from error
+        message = error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split())
+        raise OptionError(f"{where}: {type(error).__name__}: {message[:300]}") from error
     finally:
         sys.dont_write_bytecode = writes
 
@@ -103,7 +103,7 @@ class Registry(Mapping[str, Entry]):
 
     @cached_property
     def _entries(self) -> dict[str, Entry]:
-        found = {}
+        entries_by_name = {}
         for group, packages in self.groups.items():
             folders = (HERE.joinpath(*p.split(".")) for p in packages)
             paths = (path for folder in folders for path in folder.glob("[!_]*.py"))
@@ -111,13 +111,15 @@ class Registry(Mapping[str, Entry]):
             for path in paths:
                 package = ".".join(["interp", *path.parent.relative_to(HERE).parts])
                 entries += read_entries(path, group, package, self.kinds)
-            found |= {entry.name: entry for entry in sorted(entries, key=lambda e: e.name)}
-        return found | self._of_packages({*found, *self.group_names})
+            entries_by_name |= {
+                entry.name: entry for entry in sorted(entries, key=lambda e: e.name)
+            }
+        return entries_by_name | self._of_packages({*entries_by_name, *self.group_names})
 
     def _of_packages(self, own: Container[str]) -> dict[str, Entry]:
         """Read what other packages declare; what cannot be used gets a line in `left_out`."""
         points = entry_points(self._entry_group) if self._entry_group else []
-        found = {}
+        entries = {}
         for point in points:
             others = [p.package for p in points if p.name == point.name and p is not point]
             try:
@@ -125,11 +127,11 @@ class Registry(Mapping[str, Entry]):
                     raise OptionError("interp uses this name; the package must give it another")
                 if others:
                     raise OptionError(f"{others[0]} has the same name; uninstall one of the two")
-                found[point.name] = self._read(point)
+                entries[point.name] = self._read(point)
             except OptionError as error:
-                said = " ".join(str(error).split())
-                self._left_out[point.name] = f"{self.noun} {point} is left out: {said}"
-        return found
+                message = " ".join(str(error).split())
+                self._left_out[point.name] = f"{self.noun} {point} is left out: {message}"
+        return entries
 
     def _read(self, point: EntryPoint) -> Entry:
         """Read a declaration of another package. Raises OptionError if it cannot be used."""
@@ -175,18 +177,18 @@ class Registry(Mapping[str, Entry]):
 
         Entries of installed packages that cannot be imported are left out with a `NotUsable`.
         """
-        names, found = list(names), []
+        names, expanded = list(names), []
         for text in names:
             if text in self.group_names:
-                found += [
+                expanded += [
                     name
                     for name, e in self.items()
                     if text in ("all", e.group) and self._usable(name, e)
                 ]
-                found += self.also.get(text, ())
+                expanded += self.also.get(text, ())
             else:
-                found.append(text)
-        return list(dict.fromkeys(found)) if {*self.group_names} & set(names) else found
+                expanded.append(text)
+        return list(dict.fromkeys(expanded)) if {*self.group_names} & set(names) else expanded
 
     def _usable(self, name: str, entry: Entry) -> bool:
         if not entry.added_by:
@@ -194,8 +196,8 @@ class Registry(Mapping[str, Entry]):
         try:
             self.load(name)
         except OptionError as error:
-            said = f"{self.noun} {name} of the package {entry.added_by} is left out: {error}"
-            warnings.warn(said, NotUsable, stacklevel=3)
+            message = f"{self.noun} {name} of the package {entry.added_by} is left out: {error}"
+            warnings.warn(message, NotUsable, stacklevel=3)
             return False
         return True
 
@@ -203,15 +205,15 @@ class Registry(Mapping[str, Entry]):
         """Import a declaration; a path ending in .py runs a user-supplied file."""
         if name.endswith(".py"):
             return self._from_file(Path(name))
-        found = self[name]
-        if not found.added_by:
-            return getattr(import_module(found.package), found.name)
-        with own_code(found.path):
-            made = getattr(import_module(found.package), found.name, None)
-        declared = getattr(import_module(self.module), self._reader)(made, name)
+        entry = self[name]
+        if not entry.added_by:
+            return getattr(import_module(entry.package), entry.name)
+        with own_code(entry.path):
+            function = getattr(import_module(entry.package), entry.name, None)
+        declared = getattr(import_module(self.module), self._reader)(function, name)
         if declared.name != name:
             raise OptionError(
-                f"{found.where} declares {name} under the name {declared.name!r}; leave out name="
+                f"{entry.where} declares {name} under the name {declared.name!r}; leave out name="
             )
         return declared
 
@@ -226,15 +228,15 @@ class Registry(Mapping[str, Entry]):
 
         The name of a group and `all` pass, and so does a path ending in .py, which is not run.
         """
-        name, given = parse_name(text)
+        name, written = parse_name(text)
         if name.endswith(".py"):
             self._require_file(Path(name))
         elif text == INSTALLED and not any(e.added_by for e in self.values()):
             raise OptionError(f"no installed package adds a {self.noun}; name one of interp")
         elif text not in self.group_names:
             known = self[name].options
-            _require_options(name, given, known)
-            for option, value in given.items():
+            _require_options(name, written, known)
+            for option, value in written.items():
                 Option(option, *known[option]).parse(value)
 
     def _require_file(self, path: Path) -> None:
@@ -243,10 +245,12 @@ class Registry(Mapping[str, Entry]):
 
     def parse(self, text: str) -> Any:
         """Bind a declaration written as `name` or `name:option=value,option=value`."""
-        name, given = parse_name(text)
-        found = self.load(name)
-        _require_options(name, given, found.options)
-        return found.bind(**{o: found.options[o].parse(value) for o, value in given.items()})
+        name, written = parse_name(text)
+        declared = self.load(name)
+        _require_options(name, written, declared.options)
+        return declared.bind(
+            **{o: declared.options[o].parse(value) for o, value in written.items()}
+        )
 
     def given(self, method: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return the declaration that a name with its options denotes, and all options together."""
@@ -254,13 +258,15 @@ class Registry(Mapping[str, Entry]):
             declared = getattr(import_module(self.module), self._reader)
             return declared(method), dict(options)
         name, written = parse_name(method)
-        found = self.load(name)
-        _require_options(name, written, found.options)
+        declaration = self.load(name)
+        _require_options(name, written, declaration.options)
         if twice := [option for option in written if option in options]:
             raise OptionError(
                 f"{method!r}: {', '.join(twice)} is given in the name and beside it; give it once"
             )
-        return found, {o: found.options[o].parse(v) for o, v in written.items()} | dict(options)
+        return declaration, {o: declaration.options[o].parse(v) for o, v in written.items()} | dict(
+            options
+        )
 
     def ranges(self) -> dict[str, tuple[float | None, float | None]]:
         """Return the range of each entry's values, for colour scales."""
@@ -275,19 +281,19 @@ class Registry(Mapping[str, Entry]):
         named = vars(module).get(path.stem)
         if named is not None:
             return declared(named, path.stem)
-        found = {
+        by_id = {
             id(x): x
             for x in vars(module).values()
             if isinstance(x, Declaration) and x.kind in self.kinds
         }
         # not those that it imports
-        own = [x for x in found.values() if not is_registered(x.function)]
-        if len(own) == 1:
-            return own[0]
-        if own:
+        candidates = [x for x in by_id.values() if not is_registered(x.function)]
+        if len(candidates) == 1:
+            return candidates[0]
+        if candidates:
             raise OptionError(
-                f"{path} declares {', '.join(x.name for x in own)}: give one of them, and no other,"
-                f" the file's name, {path.stem!r}, or keep one declaration in the file"
+                f"{path} declares {', '.join(x.name for x in candidates)}: give one of them, and "
+                f"no other, the file's name, {path.stem!r}, or keep one declaration in the file"
             )
         raise OptionError(
             f"{path} declares no {self.noun}: decorate a function with {decorators} of"

@@ -272,8 +272,8 @@ class Result(Displayed):
             part = dataclasses.replace(self, **cut)  # type: ignore[type-var]
         else:
             before = self._kept
-            kept = list(rows) if before is None else [before[row] for row in rows]
-            object.__setattr__(part, "_kept", kept)
+            positions = list(rows) if before is None else [before[row] for row in rows]
+            object.__setattr__(part, "_kept", positions)
         object.__setattr__(part, "_asked", self._asked)
         return part
 

@@ -95,12 +95,14 @@ def read_result(cls: Any, path: str | os.PathLike) -> Any:
         wanted = {each.__name__: each for each in (cls, *_below(cls))}
         if fields.get("kind") == name:  # of a ResultRows
             wanted[name] = wanted.get("ResultRows")
-        made = wanted.get(name)
-        if made is None:
+        result_class = wanted.get(name)
+        if result_class is None:
             reader = "ResultRows" if name in wanted else name
             raise ValueError(f"it holds a {name}; read it with {reader}.load")
-        inside = types_held(name) if made.__name__ == "ResultRows" else made._types()
-        return remade(made, fields, (made, *inside))
+        inside = (
+            types_held(name) if result_class.__name__ == "ResultRows" else result_class._types()
+        )
+        return remade(result_class, fields, (result_class, *inside))
     except (ValueError, KeyError, TypeError, AttributeError, OptionError) as error:
         raise StoreError(
             f"{path} does not hold a {cls.__name__}, or is damaged: {error}"

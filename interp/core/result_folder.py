@@ -55,7 +55,7 @@ def folder_for(out: Path, name: str, file: str, about: Mapping[str, Any]) -> Pat
 
 def _about(folder: Path) -> dict[str, Any]:
     try:
-        found = parse_json((folder / _ABOUT).read_bytes())
+        document = parse_json((folder / _ABOUT).read_bytes())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}

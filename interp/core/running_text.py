@@ -26,25 +26,33 @@ def pieces(tokens: Sequence[str], text: str = "") -> list[TextPiece]:
     `é[2/2]`, are one piece.
     """
     spaced = any(token[:1].isspace() for token in tokens[1:])
-    found: list[TextPiece] = []
+    text_pieces: list[TextPiece] = []
     at, place = 0, 0
     known = bool(text)
     while at < len(tokens):
-        n, own = _joined(tokens, at)
-        end = _end(text, own, place) if known else None
+        n, joined_token = _joined(tokens, at)
+        end = _end(text, joined_token, place) if known else None
         if known and end is not None:
             shown, place = text[place:end], end
         else:
             known = False
-            bare = own.removeprefix("##")
-            glued = not at or spaced or bare != own or _is_sign(own) or _is_wide(own)
+            bare = joined_token.removeprefix("##")
+            glued = (
+                not at
+                or spaced
+                or bare != joined_token
+                or _is_sign(joined_token)
+                or _is_wide(joined_token)
+            )
             shown = bare if glued else f" {bare}"
-        before = found[-1].text if found else " "
-        found.append(TextPiece(n, shown, _starts_word(before, shown)))
+        before = text_pieces[-1].text if text_pieces else " "
+        text_pieces.append(TextPiece(n, shown, _starts_word(before, shown)))
         at += n
-    if known and found and not text[place:].strip():  # such as a line end after the last token
-        found[-1] = found[-1]._replace(text=found[-1].text + text[place:])
-    return found
+    if (
+        known and text_pieces and not text[place:].strip()
+    ):  # such as a line end after the last token
+        text_pieces[-1] = text_pieces[-1]._replace(text=text_pieces[-1].text + text[place:])
+    return text_pieces
 
 
 def _joined(tokens: Sequence[str], at: int) -> tuple[int, str]:
@@ -65,9 +73,9 @@ def _end(text: str, token: str, place: int) -> int | None:
     start = place
     while start < len(text) and text[start].isspace():
         start += 1
-    for own in (token.strip(), token.removeprefix("##")):
-        if text.startswith(own, start):
-            return start + len(own) if own else place
+    for spelling in (token.strip(), token.removeprefix("##")):
+        if text.startswith(spelling, start):
+            return start + len(spelling) if spelling else place
     return None
 
 

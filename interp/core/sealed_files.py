@@ -22,16 +22,16 @@ def sealed_files(folder: Path) -> dict[Path, str]:
     The text is empty for a file that says what was written. Files of other programs are left out,
     and so are those that cannot be parsed.
     """
-    found = {}
+    reasons = {}
     for path in sorted(p for p in folder.rglob("*") if p.suffix in _SUFFIXES and p.is_file()):
         try:
             if _is_ours(path):
-                found[path] = ""
+                reasons[path] = ""
                 _check(path)
         except (StoreError, ValueError, KeyError, TypeError, AttributeError) as error:
-            if path in found:
-                found[path] = " ".join(str(error.__cause__ or error).split())
-    return found
+            if path in reasons:
+                reasons[path] = " ".join(str(error.__cause__ or error).split())
+    return reasons
 
 
 def _is_ours(path: Path) -> bool:

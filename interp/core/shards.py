@@ -34,8 +34,8 @@ class Shard:
     @classmethod
     def parse(cls, text: str) -> Shard:
         """Read `i/n`; raises OptionError."""
-        found = re.fullmatch(r"(\d+)/(\d+)", text.strip())
-        index, number = map(int, found.groups()) if found else (0, 0)
+        match = re.fullmatch(r"(\d+)/(\d+)", text.strip())
+        index, number = map(int, match.groups()) if match else (0, 0)
         if not 1 <= index <= number:
             raise OptionError(
                 f"--shard {text}: give I/N with I from 1 to N, such as 1/4 for the first of four"
@@ -68,8 +68,8 @@ def shard_problems(folder: Path) -> list[tuple[str, str, str]]:
     """
     sweeps: dict[tuple[str, int], dict[int, Path]] = {}
     for path in files.listed(folder / FOLDER):
-        if found := _NAME.fullmatch(path.name):
-            digest, index, number = found.groups()
+        if match := _NAME.fullmatch(path.name):
+            digest, index, number = match.groups()
             sweeps.setdefault((digest, int(number)), {})[int(index)] = path
     problems = []
     for (digest, number), there in sweeps.items():

@@ -61,9 +61,9 @@ class Source:
         for node in self.body:
             match node:
                 case ast.If():  # TYPE_CHECKING
-                    found = Source(self.module, self.path, node.body).find(name)
-                    if found is not None:
-                        return found
+                    definition = Source(self.module, self.path, node.body).find(name)
+                    if definition is not None:
+                        return definition
                 case ast.FunctionDef() | ast.ClassDef() if node.name == name:
                     return self, node
                 case ast.Assign() if name in map(ast.unparse, node.targets):
@@ -98,10 +98,10 @@ class Source:
     def constant(self, node: ast.expr) -> Any:
         """Return the value of a constant expression, or `UNREAD`."""
         if isinstance(node, ast.Name):
-            found = self.find(node.id)
-            if found is None or not isinstance(found[1], ast.expr):
+            definition = self.find(node.id)
+            if definition is None or not isinstance(definition[1], ast.expr):
                 return UNREAD
-            return found[0].constant(found[1])
+            return definition[0].constant(definition[1])
         try:
             return ast.literal_eval(node)
         except ValueError:
@@ -113,15 +113,17 @@ def read(target: str) -> Function:
     """Read a function or class from `module:name`."""
     module, _, name = target.partition(":")
     source = _opened(module)
-    where, made = (source and source.find(name)) or (None, None)
-    if where is None or not isinstance(made, (ast.FunctionDef, ast.ClassDef)):
+    where, definition = (source and source.find(name)) or (None, None)
+    if where is None or not isinstance(definition, (ast.FunctionDef, ast.ClassDef)):
         raise OptionError(f"{target} is not a function or class; check the module and the name")
-    text = ast.get_docstring(made) or ""
-    node = made
-    if isinstance(made, ast.ClassDef):
-        init = [n for n in made.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"]
+    text = ast.get_docstring(definition) or ""
+    node = definition
+    if isinstance(definition, ast.ClassDef):
+        init = [
+            n for n in definition.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"
+        ]
         if not init:
-            return Function(name, description(text), _fields(where, made, entries(text)))
+            return Function(name, description(text), _fields(where, definition, entries(text)))
         [node] = init
     assert isinstance(node, ast.FunctionDef)
     names = [] if node.returns is None else ast.walk(node.returns)
@@ -131,19 +133,19 @@ def read(target: str) -> Function:
 
 def description(doc: str) -> str:
     """Return a docstring up to its first section."""
-    found = _SECTION.search(doc)
-    return (doc[: found.start()] if found else doc).strip()
+    match = _SECTION.search(doc)
+    return (doc[: match.start()] if match else doc).strip()
 
 
 def entries(doc: str) -> dict[str, str]:
     """Return the description of each parameter in the section Args."""
     _, _, rest = f"\n{doc}\n".partition("\nArgs:\n")
     end = re.search(r"^\S", rest, re.MULTILINE)
-    found = {}
+    texts = {}
     for names, text in _ENTRY.findall(rest[: end.start()] if end else rest):
         for name in names.split(", "):
-            found[name.lstrip("*")] = " ".join(text.split())
-    return found
+            texts[name.lstrip("*")] = " ".join(text.split())
+    return texts
 
 
 def _parameters(
@@ -171,13 +173,13 @@ def _parameters(
 
 def _fields(source: Source, node: ast.ClassDef, helps: dict[str, str]) -> dict[str, Parameter]:
     """Return the fields of a dataclass."""
-    found = {}
+    parameters = {}
     for n in node.body:
         if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name):
             default = REQUIRED if n.value is None else source.constant(n.value)
             name = n.target.id
-            found[name] = Parameter(name, n.annotation, default, helps.get(name, ""), source)
-    return found
+            parameters[name] = Parameter(name, n.annotation, default, helps.get(name, ""), source)
+    return parameters
 
 
 @cache

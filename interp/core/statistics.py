@@ -296,17 +296,17 @@ def sign_flip_ps(
     x: Float[Array, "row unit"], *, flips: int = RANDOM_FLIPS, seed: int = 0
 ) -> Float[Array, " row"]:
     """Compute `sign_flip_p` of every row, with the same signs for all and without NaN."""
-    kept, n = np.where(np.isnan(x), 0.0, x), x.shape[1]
+    values, n = np.where(np.isnan(x), 0.0, x), x.shape[1]
     if n <= EXACT_FLIPS:
         signs, extra = 1 - 2.0 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1), 0
     else:  # the observed arrangement is one more
         signs, extra = 1 - 2.0 * np.random.default_rng(seed).integers(0, 2, size=(flips, n)), 1
-    found = np.ones(len(x))
-    for i, row in enumerate(kept):
+    p_values = np.ones(len(x))
+    for i, row in enumerate(values):
         if row.any():
             beyond = reaches(np.abs(signs @ row), abs(row.sum()), scale=float(np.abs(row).sum()))
-            found[i] = (beyond.sum() + extra) / (len(signs) + extra)
-    return found
+            p_values[i] = (beyond.sum() + extra) / (len(signs) + extra)
+    return p_values
 
 
 def least_sign_flip_p(n: int, flips: int = RANDOM_FLIPS) -> float:

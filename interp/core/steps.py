@@ -61,11 +61,11 @@ class Steps:
         """Return the stored rows among these names."""
         names = list(names)
         # In this order: rows are in the Parquet file before they leave the SQLite file.
-        found = self._with(lambda db: self._select(db, names)) or {}
-        if len(found) < len(names):
+        rows = self._with(lambda db: self._select(db, names)) or {}
+        if len(rows) < len(names):
             self._read_finished()
-            found = {name: self._held[name] for name in names if name in self._held} | found
-        return found
+            rows = {name: self._held[name] for name in names if name in self._held} | rows
+        return rows
 
     def add(self, rows: Mapping[str, bytes]) -> None:
         """Store rows; they are on disk when this returns. An existing row of one name stays."""
@@ -100,15 +100,15 @@ class Steps:
         self._with(close, "EXCLUSIVE")
 
     def _select(self, db: sqlite3.Connection, names: Iterable[str]) -> dict[str, bytes]:
-        found = {}
+        rows = {}
         for name in names:
             for value, whole in db.execute(_FIND, [self._run, name]):
                 if whole:
-                    found[name] = value
+                    rows[name] = value
                 else:
-                    said = f"{self.path} is damaged in a finished step, which is computed again"
-                    warnings.warn(said, DamagedKept, stacklevel=4)
-        return found
+                    message = f"{self.path} is damaged in a finished step, which is computed again"
+                    warnings.warn(message, DamagedKept, stacklevel=4)
+        return rows
 
     def _read_finished(self) -> None:
         """Read the Parquet file unless it is unchanged."""
@@ -142,10 +142,10 @@ class Steps:
                         continue  # another process has finished and removed the file
                     if mode == "rw" and not db.execute("SELECT 1 FROM sqlite_master").fetchone():
                         return None  # a process was killed before it created the table
-                    found = work(db)
+                    result = work(db)
                     if begin:
                         db.execute("COMMIT")
-                    return found
+                    return result
             except sqlite3.DatabaseError as error:
                 code = error.sqlite_errorcode
                 if code in _AGAIN or _inode(self.path) != before:

@@ -186,7 +186,7 @@ class Store:
             return values_file(path).stat().st_size == int(size or -1)
         except FileNotFoundError:
             return size == "0" or all(
-                made.get("engine") == "weights" for made in table.provenance.values()
+                about.get("engine") == "weights" for about in table.provenance.values()
             )
 
     def write(self, key: Key, table: HeadTable) -> Path:
@@ -198,8 +198,8 @@ class Store:
                 f" this table has {table.models} and {table.metrics}"
             )
         path = self.folder / key.file_name
-        made = table.provenance[key.model, key.metric].get("versions", {})
-        version = made.get("interp", "") if isinstance(made, dict) else ""
+        versions = table.provenance[key.model, key.metric].get("versions", {})
+        version = versions.get("interp", "") if isinstance(versions, dict) else ""
         notes = {"key": key.as_json(), "version": version}
         values = table.prompt_values.get((key.model, key.metric))
         if values is not None and self.prompt_values:
@@ -241,9 +241,11 @@ class Store:
         chosen = last if keys is None else list(dict.fromkeys(keys))
         for key in (key for key in chosen if key not in paths):
             raise StoreError(f"{self.folder} has no {key.metric!r} of {key.model!r}; run it first")
-        found = [paths[key] for key in chosen]
-        tables = self._each(found, self._loaded)
-        for version, count in Counter(self._notes(path)["version"] for path in found).items():
+        chosen_paths = [paths[key] for key in chosen]
+        tables = self._each(chosen_paths, self._loaded)
+        for version, count in Counter(
+            self._notes(path)["version"] for path in chosen_paths
+        ).items():
             if version not in {"", self.version}:
                 note = f"{count} results in {self.folder} were made by interp {version}, this is"
                 note += f" {self.version}; they are kept, and recomputed when they are needed"
@@ -282,8 +284,8 @@ class Store:
     def forget_values(self, path: Path) -> None:
         """Store a result as one without values per prompt, which is computed again when asked."""
         table, notes = HeadTable.from_parquet(path), self._notes(path)
-        kept = {name: notes[name] for name in ("key", "version")}
-        files.write_atomically(path, files.to_parquet(table.wide(), table.provenance, **kept))
+        remaining = {name: notes[name] for name in ("key", "version")}
+        files.write_atomically(path, files.to_parquet(table.wide(), table.provenance, **remaining))
 
     def _names(self) -> list[Path]:
         # The folder may also contain other tables, pages and notes.
@@ -302,10 +304,10 @@ class Store:
 
     def _each(self, paths: Iterable[Path], read: Callable[[Path], T]) -> list[T]:
         """Apply `read` to each file; raises DamagedResult, which names all damaged ones."""
-        found, damaged = [], []
+        contents, damaged = [], []
         for path in paths:
             try:
-                found.append(read(path))
+                contents.append(read(path))
             except StoreError as error:
                 if isinstance(error.__cause__, OSError):
                     raise
@@ -315,7 +317,7 @@ class Store:
                 f"damaged in {self.folder}: {', '.join(damaged)}; run the command that made them"
                 " again: it sets them aside and computes what is missing"
             )
-        return found
+        return contents
 
     def paths(self) -> dict[Key, Path]:
         """Return the file of each result, by file name; raises StoreError for damaged files."""
@@ -343,8 +345,8 @@ class Store:
         for path in self._names():
             try:
                 notes = self._notes(path)
-                made = {"interp": notes["version"], "bytes": path.stat().st_size}
-                entries.append({"file": path.name, **parse_json(notes["key"]), **made})
+                about = {"interp": notes["version"], "bytes": path.stat().st_size}
+                entries.append({"file": path.name, **parse_json(notes["key"]), **about})
             except StoreError as error:  # a damaged older file must not make this write fail
                 entries.append({"file": path.name, "damaged": str(error)})
         text = json.dumps({"results": entries}, indent=1, ensure_ascii=False)
@@ -378,12 +380,12 @@ def read_prompt_values(
         if _is(key.model, model) and _is(key.metric, metric):
             name = (key.model, key.weights, key.metric, key.digest if all_settings else "")
             latest[name] = paths[key]
-    found = [
+    tables = [
         read_values(values_file(path), store.notes_of(path).get("values", ""))
         for path in latest.values()
         if values_file(path).exists()
     ]
-    return values_to_pandas(found)
+    return values_to_pandas(tables)
 
 
 def _several(asked: str | Collection[str] | None) -> Collection[str]:

@@ -115,8 +115,8 @@ class HeadTable(WithPromptValues, Result):
     def concat(cls, tables: Iterable[HeadTable]) -> HeadTable:
         """Concatenate all rows of all tables, in order; raises OptionError for repeated rows."""
         tables = list(tables)
-        made = cls(*joined([(table._frame, table._provenance) for table in tables]))
-        return made.with_prompt_values(
+        joined_table = cls(*joined([(table._frame, table._provenance) for table in tables]))
+        return joined_table.with_prompt_values(
             {key: values for table in tables for key, values in table._prompt_values.items()}
         )
 
@@ -210,7 +210,7 @@ class HeadTable(WithPromptValues, Result):
             UnknownName: there is no such metric or order.
         """
         frame = (self if metric is None else self.where(metric=metric))._frame
-        ends = {metric: made.get("end") for (_, metric), made in self._provenance.items()}
+        ends = {metric: about.get("end") for (_, metric), about in self._provenance.items()}
         return self._part(first_of_each(frame, k, by or self._by, ends), asked=k)
 
     def matrix(
@@ -288,15 +288,15 @@ class HeadTable(WithPromptValues, Result):
         """
         import numpy as np
 
-        own, found = self._frame[["low", "high"]].to_numpy(float), t_bounds(self._frame, level)
+        stored, ends = self._frame[["low", "high"]].to_numpy(float), t_bounds(self._frame, level)
         if level == 0.95:
-            return own
-        plain = np.isclose(own, t_bounds(self._frame, 0.95), rtol=1e-12, atol=0, equal_nan=True)
+            return stored
+        plain = np.isclose(stored, t_bounds(self._frame, 0.95), rtol=1e-12, atol=0, equal_nan=True)
         chosen = ~plain.all(1) | (self._frame["why_no_interval"] != "").to_numpy()
         groups: Any = self._frame[chosen].groupby(["model", "metric"], sort=False)
         for key, rows in groups:
-            found[rows.index] = self._chosen_bounds(key, rows, level)
-        return found
+            ends[rows.index] = self._chosen_bounds(key, rows, level)
+        return ends
 
     def to_csv(self, path: str | os.PathLike | None = None) -> str:
         """Write plain CSV, with provenance in a file beside it, and return its text.
@@ -382,12 +382,12 @@ class HeadTable(WithPromptValues, Result):
     ) -> HeadTable:
         """Return some rows of this table, which need no check again unless rows are repeated."""
         pairs = set(row_pairs(frame))
-        kept = {key: made for key, made in self._provenance.items() if key in pairs}
+        provenance = {key: about for key, about in self._provenance.items() if key in pairs}
         values = {key: each for key, each in self._prompt_values.items() if key in pairs}
-        table = copy.copy(self) if distinct else type(self)(frame, kept)
+        table = copy.copy(self) if distinct else type(self)(frame, provenance)
         if distinct:
             object.__setattr__(table, "_frame", frame.reset_index(drop=True))
-            object.__setattr__(table, "_provenance", copy.deepcopy(kept))
+            object.__setattr__(table, "_provenance", copy.deepcopy(provenance))
         object.__setattr__(table, "_prompt_values", values)
         object.__setattr__(table, "_asked", self._asked if asked is None else asked)
         return table

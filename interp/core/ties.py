@@ -30,8 +30,8 @@ def snapped(values: Any, scale: float | None = None) -> np.ndarray:
     """
     import numpy as np
 
-    found = _numbers(values).copy()
-    for row in found.reshape(-1, found.shape[-1]) if found.size else ():
+    numbers = _numbers(values).copy()
+    for row in numbers.reshape(-1, numbers.shape[-1]) if numbers.size else ():
         finite = np.isfinite(row)
         order = np.flatnonzero(finite)[np.argsort(-row[finite], kind="stable")]
         x = row[order]
@@ -45,7 +45,7 @@ def snapped(values: Any, scale: float | None = None) -> np.ndarray:
                 x[at : at + size] = x[at]
                 at += size
         row[order] = x
-    return found
+    return numbers
 
 
 def _numbers(values: Any) -> np.ndarray:

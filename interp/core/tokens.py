@@ -21,8 +21,8 @@ def encoded_text(tokenizer: Any, *texts: Any, **options: Any) -> Any:
     except BaseException as error:
         if not is_panic(error):
             raise
-        said = " ".join(str(error).split())[:200]
-        raise PromptError(f"the tokenizer failed inside ({said}); replace its files") from error
+        message = " ".join(str(error).split())[:200]
+        raise PromptError(f"the tokenizer failed inside ({message}); replace its files") from error
 
 
 def token_id(model: TokenModel, token: str | int) -> int:
@@ -62,14 +62,14 @@ def words(model: TokenModel, ids: Sequence[int]) -> tuple[str, ...]:
         return tuple(map(str, ids))
     known = {i: one_word(model, i) for i in dict.fromkeys(ids)}
     partial = {i for i in known if is_piece(model, i)}
-    found, pieces = [known[i] for i in ids], [i in partial for i in ids]
+    texts, pieces = [known[i] for i in ids], [i in partial for i in ids]
     at = 0
-    while at < len(found):
+    while at < len(texts):
         text, n = _character(model, ids, pieces, at) if pieces[at] else ("", 1)
         if n > 1:
-            found[at : at + n] = (f"{text}[{k}/{n}]" for k in range(1, n + 1))
+            texts[at : at + n] = (f"{text}[{k}/{n}]" for k in range(1, n + 1))
         at += n
-    return tuple(found)
+    return tuple(texts)
 
 
 def separate_words(model: TokenModel, ids: Sequence[int]) -> tuple[str, ...]:
@@ -126,9 +126,9 @@ def _decoded(model: TokenModel, ids: Sequence[int]) -> str:
     tokenizer = model.tokenizer
     assert tokenizer is not None
     # an attribute of those that may drop a space before punctuation
-    kept = hasattr(tokenizer, "clean_up_tokenization_spaces")
+    has_option = hasattr(tokenizer, "clean_up_tokenization_spaces")
     return encoded_text(
-        tokenizer.decode, [*ids], **({"clean_up_tokenization_spaces": False} if kept else {})
+        tokenizer.decode, [*ids], **({"clean_up_tokenization_spaces": False} if has_option else {})
     )
 
 
@@ -138,9 +138,9 @@ def _bytes() -> dict[str, int]:
 
     Printable signs of Latin-1 stand for themselves, the other bytes for signs from U+0100 on.
     """
-    own = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in own]
-    return {chr(byte): byte for byte in own} | {chr(256 + i): x for i, x in enumerate(others)}
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + i): x for i, x in enumerate(others)}
 
 
 _UNSEEN = re.compile(

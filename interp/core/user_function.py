@@ -52,10 +52,10 @@ def name_of(function: Callable, name: str | None = None) -> str:
     computes, such as `lambda_3f9c21aa`, so that the results of two of them are never confused.
     """
     if name is None:
-        found = getattr(function, "__name__", None)
-        if found is not None and found != _LAMBDA:
-            return found
-        kind = "lambda" if found else type(function).__name__
+        known = getattr(function, "__name__", None)
+        if known is not None and known != _LAMBDA:
+            return known
+        kind = "lambda" if known else type(function).__name__
         return f"{kind}_{digest(function)[:DIGITS]}"
     if not _NAME.fullmatch(name):
         raise OptionError(

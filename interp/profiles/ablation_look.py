@@ -50,12 +50,12 @@ _ROWS = 256  # queries of a window whose row models are held at once
 def _continued(text: Reading) -> Bool[np.ndarray, " pos"]:
     """Return tokens that follow a token as they did earlier: what an induction head predicts."""
     seen: set[tuple[int, int]] = set()
-    found = np.zeros(len(text), bool)
+    repeated = np.zeros(len(text), bool)
     for at in range(1, len(text)):
         pair = int(text.tokens[at - 1]), int(text.tokens[at])
-        found[at] = pair in seen
+        repeated[at] = pair in seen
         seen.add(pair)
-    return found
+    return repeated
 
 
 TOKEN_KINDS: dict[str, Callable[[Reading], Any]] = {
@@ -114,11 +114,11 @@ def ablation_look(
 ) -> AblationSums:
     """Change some heads, one at a time, on a group of windows."""
     changes = _Changes(look, description, heads, mean, seed)
-    found = []
+    sums = []
     for window, mine, other in zip(windows, predicted, others, strict=True):
-        found.append(changes.of(window, mine, other))
+        sums.append(changes.of(window, mine, other))
         advance()
-    return AblationSums(*(np.stack(x) for x in zip(*found, strict=True)))
+    return AblationSums(*(np.stack(x) for x in zip(*sums, strict=True)))
 
 
 class _Changes:
@@ -198,11 +198,11 @@ class _Changes:
     ) -> Float[np.ndarray, "kind token"]:
         """Return which scored tokens count: all, and those of each kind."""
         text = self.look.reader.read(window.ids)
-        found = [np.ones(len(after))]
+        masks = [np.ones(len(after))]
         for name, kind in TOKEN_KINDS.items():
             known = self.look.reader.has_text or name in WITHOUT_TEXT
-            found.append(kind(text)[after].astype(float) if known else np.zeros(len(after)))
-        return np.stack(found)
+            masks.append(kind(text)[after].astype(float) if known else np.zeros(len(after)))
+        return np.stack(masks)
 
     def _outputs(
         self, window: TextWindow, other: TextWindow
@@ -211,7 +211,7 @@ class _Changes:
         n = len(window.ids)
         models = cache(lambda start: self._models(window, other, start))
         sink = sink_of(window, self.look.reader.special)
-        found: list[Tensor] = [torch.zeros(0)] * len(self.heads)
+        outputs: list[Tensor] = [torch.zeros(0)] * len(self.heads)
 
         def take(site: Site, call: Call, real: Tensor) -> None:
             mine = [(k, h) for k, (where, h) in enumerate(self.heads) if where == site]
@@ -226,10 +226,10 @@ class _Changes:
             described = torch.cat(mixed, 2)
             for at, (k, h) in enumerate(mine):
                 even = self.mean[site][h].expand(1, n, -1)
-                found[k] = torch.cat([even, described[:, at]])
+                outputs[k] = torch.cat([even, described[:, at]])
 
         self.look.model.read(Prompts((window.ids,)), take, last=1)
-        return found
+        return outputs
 
     def _models(self, window: TextWindow, other: TextWindow, start: int) -> RowModels:
         """Return the row models of the heads for some queries of a window."""
@@ -250,17 +250,17 @@ def _mixed(
     models: RowModels,
 ) -> Float[Tensor, "described head row d_v"]:
     """Return the outputs of some queries under each row model, of each head of one attention."""
-    own = call.pattern(rows.to(call.z.device))
+    pattern = call.pattern(rows.to(call.z.device))
     read = AttentionRows.read(call, rows, sink)
     logs = [[*_chosen(models.of(slice(k, k + 1), read.visible))] for k, _ in heads]
-    found = []
+    outputs = []
     for at in range(len(DESCRIBED)):
-        changed = own.clone()
+        changed = pattern.clone()
         for mine, (_, h) in zip(logs, heads, strict=True):
             model = read.weight[h, :, None] * torch.exp(mine[at][0])
             changed[0, h] += (model - read.mass[h]).to(changed)
-        found.append(call.mix(changed)[0, [h for _, h in heads]].float().cpu())
-    return torch.stack(found)
+        outputs.append(call.mix(changed)[0, [h for _, h in heads]].float().cpu())
+    return torch.stack(outputs)
 
 
 def _chosen(models: Iterator[Tensor]) -> Iterator[Tensor]:

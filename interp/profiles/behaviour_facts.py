@@ -60,13 +60,13 @@ class BehaviourFacts:
         """Return the behaviours of a head for its description; nothing for a head of one."""
         if len(rules) < 2:
             return {}
-        found = clustered(edges, rules, self.cluster_of, self.part_of, self.draws, self.seed)
-        if not found.behaviours:
+        clusters = clustered(edges, rules, self.cluster_of, self.part_of, self.draws, self.seed)
+        if not clusters.behaviours:
             return {}
-        each = [self._plain(head, edges, one, texts) for one in found.behaviours]
+        each = [self._plain(head, edges, one, texts) for one in clusters.behaviours]
         return {
             "behaviours": {
-                "by": found.space,
+                "by": clusters.space,
                 "n_edges": len(edges.weight),
                 "each": each,
             }

@@ -56,14 +56,14 @@ def behaviours_of(judge: Judge, heads: Sequence[int]) -> Behaviours:
     }
     used = np.flatnonzero(judge.sums["total"].sum((0, 1)) > 0).tolist()
     names = [*(f"{ON}{judge.rules[rule].name}" for rule in used), *SHARES]
-    said = [*(judge.rules[rule].phrase for rule in used), *(phrases[name] for name in SHARES)]
+    words = [*(judge.rules[rule].phrase for rule in used), *(phrases[name] for name in SHARES)]
     samples = np.concatenate([np.ones((1, judge.n)), judge.draws[None].weights[:DRAWN]])
-    found = np.stack([_shares(judge, head, used, samples) for head in heads])
-    values, draws = found[..., 0], found[..., 1:] - found[..., :1]
+    shares = np.stack([_shares(judge, head, used, samples) for head in heads])
+    values, draws = shares[..., 0], shares[..., 1:] - shares[..., :1]
     # of n documents the spread of the draws lacks n / (n - 1)
     errors = draws.std(-1, ddof=1) * np.sqrt(judge.n / max(judge.n - 1, 1))
     scaled = (draws / np.where(errors > 0, errors, 1.0)[..., None]).astype(np.float16)
-    return Behaviours(tuple(names), tuple(said), values, errors, scaled, judge.n)
+    return Behaviours(tuple(names), tuple(words), values, errors, scaled, judge.n)
 
 
 def _shares(

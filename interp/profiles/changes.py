@@ -68,15 +68,15 @@ def compare_profiles(a: Profile, b: Profile) -> ResultRows:
     for name, corrected in (("p_holm", holm(p)), ("p_bh", benjamini_hochberg(p))):
         for row, value in zip(rows, corrected.tolist(), strict=True):
             row[name] = value
-    changes = [found for head in heads if (found := _change(head, rows))]
+    changes = [change for head in heads if (change := _change(head, rows))]
     sure = [r for r in rows if r["p_holm"] < LEVEL]
-    made = {name: dict(one.provenance) for name, one in (("a", a), ("b", b))}
-    names = [str(x.get("model_id") or x.get("model") or "") for x in made.values()]
+    provenances = {name: dict(one.provenance) for name, one in (("a", a), ("b", b))}
+    names = [str(x.get("model_id") or x.get("model") or "") for x in provenances.values()]
     return ResultRows(
         "ProfileChanges",
         rows,
         ("stack", "layer", "head"),
-        made
+        provenances
         | {"model": f"{names[1]} - {names[0]}", "paired": paired}
         | {"made_by": "interp.profiles.compare_profiles", "versions": versions()},
         {
@@ -95,14 +95,14 @@ def compare_profiles(a: Profile, b: Profile) -> ResultRows:
 def _shared_heads(a: Profile, b: Profile) -> list[tuple[Mapping[str, Any], int, int]]:
     """Return the heads that both describe, with their places: descriptions of A and of B."""
     places = {_key(one): at for at, one in enumerate(b.descriptions)}
-    found: list[tuple[Mapping[str, Any], int, int]] = [
+    shared: list[tuple[Mapping[str, Any], int, int]] = [
         ({**one, "after": b.descriptions[places[_key(one)]]}, at, places[_key(one)])
         for at, one in enumerate(a.descriptions)
         if _key(one) in places
     ]
-    if not found:
+    if not shared:
         raise OptionError("the profiles have no head in common, so nothing can be compared")
-    return found
+    return shared
 
 
 def _key(one: Mapping[str, Any]) -> tuple[str, int, int]:

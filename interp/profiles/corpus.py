@@ -155,11 +155,13 @@ def sample_corpus(
     windows = []
     unknown = Counter()
     for key, document in drawn:
-        made = _window(document, model, limit, np.random.default_rng([seed, key % 2**63]), unknown)
-        if made is None:
+        ids_and_offset = _window(
+            document, model, limit, np.random.default_rng([seed, key % 2**63]), unknown
+        )
+        if ids_and_offset is None:
             counts["short"] += 1
         else:
-            windows.append((key, document.name, *made))
+            windows.append((key, document.name, *ids_and_offset))
     if unknown["tokens"] and unknown["unknown"] > UNKNOWN * unknown["tokens"]:
         share = unknown["unknown"] / unknown["tokens"]
         raise PromptError(
@@ -179,28 +181,28 @@ def sample_corpus(
     order = sorted(set(clusters))
     parts = {cluster: at % 2 for at, cluster in enumerate(order)}
     special = special_ids(model)
-    made = []
+    sampled = []
     for (key, name, ids, offset), cluster in zip(windows, clusters, strict=True):
         rng = np.random.default_rng([seed, key % 2**63, 1])
         queries = _queries(len(ids), n_queries, rng)
-        made.append(TextWindow(name, ids, offset, queries, cluster, parts[cluster]))
-    firsts = {window.ids[0] in special for window in made}
+        sampled.append(TextWindow(name, ids, offset, queries, cluster, parts[cluster]))
+    firsts = {window.ids[0] in special for window in sampled}
     facts = {
         "corpus": corpus.name,
         "documents_read": counts["read"],
-        "documents_used": len(made),
+        "documents_used": len(sampled),
         "distinct_documents": distinct,
         "exact_copies": counts["copies"],
         "too_short": counts["short"],
-        "tokens": sum(len(window.ids) for window in made),
-        "queries": sum(len(window.queries) for window in made),
-        "max_length": max(len(window.ids) for window in made),
+        "tokens": sum(len(window.ids) for window in sampled),
+        "queries": sum(len(window.queries) for window in sampled),
+        "max_length": max(len(window.ids) for window in sampled),
         "first_token": "special" if firsts == {True} else "text" if firsts == {False} else "mixed",
         "packing": "one document per sequence",
         "seed": seed,
     }
-    digest = hashlib.sha256(repr([(w.ids, w.queries.tolist(), w.part) for w in made]).encode())
-    return Sample(tuple(made), facts, digest.hexdigest())
+    digest = hashlib.sha256(repr([(w.ids, w.queries.tolist(), w.part) for w in sampled]).encode())
+    return Sample(tuple(sampled), facts, digest.hexdigest())
 
 
 def _drawn(
@@ -273,11 +275,11 @@ def _window(
         if document.chat is None:
             tell_reading(model)
         text, options = as_read(model, document.chat or document.text)
-        found = encoded_text(
+        encoding = encoded_text(
             model.tokenizer, text, verbose=False, return_offsets_mapping=fast, **options
         )
-        ids = list(found["input_ids"])
-        places = found["offset_mapping"] if fast else None
+        ids = list(encoding["input_ids"])
+        places = encoding["offset_mapping"] if fast else None
         unk = getattr(model.tokenizer, "unk_token_id", None)
         unknown["tokens"] += len(ids)
         unknown["unknown"] += 0 if unk is None else ids.count(unk)

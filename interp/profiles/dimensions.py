@@ -30,9 +30,9 @@ def dimensions_read(
     edges: HeadEdges, document_of: Int[np.ndarray, " window"], n: int
 ) -> dict[str, tuple[Number, float, int]]:
     """Return number, null and count of documents of every metric that the attention has."""
-    found: dict[str, tuple[Number, float, int]] = {}
+    numbers: dict[str, tuple[Number, float, int]] = {}
     if len(edges.weight) < FEWEST_EDGES:
-        return found
+        return numbers
     document = document_of[edges.window]
     for metric, (name, other) in METRICS.items():
         if name in edges.vectors:
@@ -40,8 +40,8 @@ def dimensions_read(
             null = float("nan")
             if other in edges.vectors:
                 null = dimensions_of(edges.vectors[other], edges.weight, document).value
-            found[metric] = number, null, n
-    return found
+            numbers[metric] = number, null, n
+    return numbers
 
 
 def dimensions_of(

@@ -51,10 +51,10 @@ class EdgeEffects:
             weight[side] += edges.weight[at]
         sums = self.estimates.sums
         queries = np.array([x.shape[1] for x in self.slopes], float)
-        found: dict[str, Any] = {"loss_estimate": sums.ratio(change, queries).plain()}
+        effects: dict[str, Any] = {"loss_estimate": sums.ratio(change, queries).plain()}
         writes = self.estimates.writes
         if not writes.why_not:
             inner = head - self.estimates.look.places[site].start
             matrix = writes.of[site].matrix[inner].double().cpu().numpy()
-            found |= self.estimates.tokens_of(written @ matrix, weight)
-        return found
+            effects |= self.estimates.tokens_of(written @ matrix, weight)
+        return effects

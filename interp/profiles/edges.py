@@ -106,8 +106,8 @@ class WindowEdges:
             return
         places = np.asarray(self.window.queries)[self.rows]
         for name, values in vectors_read(seen.call, places, self.keys[:, at]).items():
-            kept = values.numpy()
-            self.vectors[at, :, VECTORS.index(name), : kept.shape[-1]] = kept
+            vectors = values.numpy()
+            self.vectors[at, :, VECTORS.index(name), : vectors.shape[-1]] = vectors
 
     def plain(self) -> dict[str, np.ndarray]:
         """Return the arrays of the window by the names that `JudgedRows` gives them."""
@@ -126,13 +126,13 @@ def vectors_read(
     heads = call.n_heads
     at = torch.as_tensor(rows, device=call.z.device)
     head = torch.arange(heads, device=at.device)[:, None]
-    found = {"outputs": call.z[0, :, at]}
+    vectors = {"outputs": call.z[0, :, at]}
     if call.q is not None and call.k is not None:
-        found["queries"] = call.q[0, :, at]
+        vectors["queries"] = call.q[0, :, at]
     for name, which in (("", keys[0]), ("other_", keys[1])):
         places = torch.as_tensor(which, device=at.device)
         if call.q is not None and call.k is not None:
-            found[f"{name}keys"] = repeat_kv(call.k, heads)[0, head, places]
+            vectors[f"{name}keys"] = repeat_kv(call.k, heads)[0, head, places]
         if call.v is not None:
-            found[f"{name}values"] = repeat_kv(call.v, heads)[0, head, places]
-    return {name: value.detach().float().cpu() for name, value in found.items()}
+            vectors[f"{name}values"] = repeat_kv(call.v, heads)[0, head, places]
+    return {name: value.detach().float().cpu() for name, value in vectors.items()}

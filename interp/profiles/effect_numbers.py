@@ -111,17 +111,17 @@ class Estimates:
     def _beyond(self, whole: str, by_entry: str) -> Float[np.ndarray, "window head"]:
         """Return the sum over tokens of z beyond its mean, times a factor of each entry."""
         at_mean = self._all(by_entry) * self.mean
-        found = np.zeros((len(self.lengths), self.look.n_heads))
+        at_means = np.zeros((len(self.lengths), self.look.n_heads))
         for site, entries in entries_of(self.look.sites).items():
-            each = at_mean[:, entries].reshape(len(found), site.n_heads, site.d_v)
-            found[:, self.look.places[site]] = each.sum(-1)
-        return self._all(whole) - found
+            each = at_mean[:, entries].reshape(len(at_means), site.n_heads, site.d_v)
+            at_means[:, self.look.places[site]] = each.sum(-1)
+        return self._all(whole) - at_means
 
     @property
     def facts(self) -> dict[str, Any]:
         """The settings of the measured effects, for provenance."""
         tokens = float(self.predicted.sum())
-        found: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "loss": float(self.loss.sum() / tokens),
             "predicted_tokens": int(tokens),
             "predicted": self.prediction.name,
@@ -129,7 +129,7 @@ class Estimates:
             "positions of the sample",
         }
         why = self.writes.why_not
-        return found | ({"writes_left_out": why} if why else {})
+        return facts | ({"writes_left_out": why} if why else {})
 
     def largest(self, n: int, used: Sequence[bool]) -> tuple[int, ...]:
         """Return the heads whose loss changes most to second order, in order of places."""
@@ -236,7 +236,7 @@ def exact_numbers(
     change = np.where(np.abs(change) <= FLOOR * tokens[:, None], 0.0, change)
     p = sign_flip_ps(sums.cluster_sums(change[..., 0]).T, seed=seed)
     corrected = holm(p)
-    found = {}
+    effects = {}
     for k, place in enumerate(chosen):
         loss = sums.ratio(change[:, k, 0], tokens[:, 0])
         kinds = {
@@ -246,18 +246,18 @@ def exact_numbers(
         }
         mean = divergence[:, k, 0]
         real = mean.sum() >= LEAST_DIVERGENCE * queries.sum()
-        kept = {
+        shares = {
             name: sums.ratio(mean - divergence[:, k, CHANGES.index(name)], mean * real)
             for name in DESCRIBED
         }
-        control = kept["swapped_document"]
+        control = shares["swapped_document"]
         nan = float("nan")
         numbers = {"loss_without": (loss, nan)}
         numbers |= {f"loss_without:{name}": (one, nan) for name, one in kinds.items()}
         apart = sums.ratio(mean, queries)
         numbers["ablation_divergence"] = (apart, nan)
         for name in DESCRIBED[:-1]:
-            numbers[f"causal_{name}"] = (kept[name], control.value if name == "rules" else nan)
+            numbers[f"causal_{name}"] = (shares[name], control.value if name == "rules" else nan)
         numbers["control_causal_swapped_document"] = (control, nan)
         about = {
             "loss": loss.plain(),
@@ -269,8 +269,8 @@ def exact_numbers(
                 for at, name in enumerate(TOKEN_KINDS, 1)
                 if (one := kinds.get(name)) is not None
             },
-            "causal": {name: one.plain() for name, one in kept.items()},
+            "causal": {name: one.plain() for name, one in shares.items()},
         }
         counted = {name: (one, null, sums.n) for name, (one, null) in numbers.items()}
-        found[place] = HeadEffects(counted, about)
-    return found
+        effects[place] = HeadEffects(counted, about)
+    return effects

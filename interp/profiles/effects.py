@@ -83,14 +83,14 @@ class EffectOptions:
         clusters: dict[int, list[int]] = {}
         for at, window in enumerate(windows):
             clusters.setdefault(window.cluster, []).append(at)
-        found: set[int] = set()
+        numbers: set[int] = set()
         for part in (0, 1):
             mine = [x for x in clusters.values() if windows[x[0]].part == part]
             # one of every cluster first
             rounds = zip_longest(*mine[: len(mine) // 2])
             few = [at for members in rounds for at in members if at is not None]
-            found |= {*few[: self.n_documents // 2]}
-        return found
+            numbers |= {*few[: self.n_documents // 2]}
+        return numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,24 +166,24 @@ def measure_effects(
         AblationSums,
         [len(group) for group in few],
     )
-    kept = [i for group in few for i in group]
-    exact = exact_numbers(chosen, sums, [windows[i].cluster for i in kept], seed)
-    found = {place: one.joined(exact.get(place)) for place, one in estimates.heads().items()}
+    ablated = [i for group in few for i in group]
+    exact = exact_numbers(chosen, sums, [windows[i].cluster for i in ablated], seed)
+    by_head = {place: one.joined(exact.get(place)) for place, one in estimates.heads().items()}
     facts = {
         **estimates.facts,
         "ablated_heads": len(chosen),
-        "ablation_documents": len(kept),
+        "ablation_documents": len(ablated),
         "ablation_queries": int(sum(x.queries.sum() for x in sums)),
     }
     if options.asked is None:
         facts["choice_documents"] = sum(apart)
-    return Effects(found, facts, edges)
+    return Effects(by_head, facts, edges)
 
 
 def _within(groups: Sequence[Sequence[int]], kept: set[int]) -> list[list[int]]:
     """Return the kept windows of each group; groups without any are left out."""
-    found = [[i for i in group if i in kept] for group in groups]
-    return [group for group in found if group]
+    chosen = [[i for i in group if i in kept] for group in groups]
+    return [group for group in chosen if group]
 
 
 def _head_at(look: Look, place: int) -> tuple[Site, int]:

@@ -59,8 +59,8 @@ def examples_of(
 
     def shown(kind: str, at: int) -> dict[str, Any]:
         here = int(of[at])
-        found = _example(model, windows[here], int(row[at]), judged, here, head, kind, texts)
-        return {**found, "rules": [name for rule, name in rules.items() if bits[at, rule]]}
+        example = _example(model, windows[here], int(row[at]), judged, here, head, kind, texts)
+        return {**example, "rules": [name for rule, name in rules.items() if bits[at, rule]]}
 
     plain = [shown(kind, at) for kind, places in chosen.items() for at in places]
     fired = bits[:, [*rules]].sum(1) if rules else np.zeros(len(of))
@@ -87,10 +87,10 @@ def examples_at(
     of, row, key = np.array(edges).T
     peak = np.array([judged.largest[w][head, r, 0] for w, r, _ in edges], float)
     first = np.array([judged.keys[w][head, r, 0] for w, r, _ in edges])
-    found = _first(np.arange(len(edges)), (first != key, -peak, of), of, n)
+    places = _first(np.arange(len(edges)), (first != key, -peak, of), of, n)
     return [
         _example(model, windows[of[at]], int(row[at]), judged, int(of[at]), head, "rule", texts)
-        for at in found
+        for at in places
     ]
 
 
@@ -108,16 +108,16 @@ def _first(
 ) -> list[int]:
     """Return the first queries in an order, of different documents where these suffice."""
     order = real[np.lexsort([key[real] for key in reversed(keys)])]
-    found: list[int] = []
+    chosen: list[int] = []
     seen: set[int] = set()
     for at in order.tolist():
-        if len(found) == n:
+        if len(chosen) == n:
             break
         if document[at] not in seen:
             seen.add(int(document[at]))
-            found.append(at)
-    rest = [at for at in order[: n + len(found)].tolist() if at not in found]
-    return [*found, *rest[: n - len(found)]]
+            chosen.append(at)
+    rest = [at for at in order[: n + len(chosen)].tolist() if at not in chosen]
+    return [*chosen, *rest[: n - len(chosen)]]
 
 
 def _of_bins(
@@ -143,7 +143,7 @@ def _example(
     query = int(window.queries[row])
     keys = judged.keys[at][head, row].tolist()
     mass = judged.largest[at][head, row].astype(float).tolist()
-    kept = [(key, m) for key, m in zip(keys, mass, strict=True) if m > 0]
+    largest = [(key, m) for key, m in zip(keys, mass, strict=True) if m > 0]
     if at not in texts:
         texts[at] = words(model, window.ids)
     return {
@@ -151,7 +151,7 @@ def _example(
         "document": window.name,
         "offset": window.offset,
         "position": query,
-        **example_context(texts[at], query, kept),
+        **example_context(texts[at], query, largest),
         "surprise": round(float(judged.surprise[at][head, row]), 4),
     }
 

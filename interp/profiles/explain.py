@@ -64,7 +64,7 @@ def describe(
     """Fit all rungs on the windows of some groups."""
     total = summed(sums)
     n_features = total["position"].shape[1]
-    found = Description(
+    description = Description(
         torch.zeros(look.n_heads, n_features),
         torch.zeros(look.n_heads, n_features),
         torch.zeros(look.n_heads, len(look.rules)),
@@ -80,9 +80,9 @@ def describe(
             if name == "offset":
                 part.features[N_OFFSETS:] = False
             fit = fit_row_models(part.position_sheets, observed[:, part.features], weight)
-            getattr(found, name)[heads[:, None], part.features.nonzero().T] = fit.parameters
+            getattr(description, name)[heads[:, None], part.features.nonzero().T] = fit.parameters
             advance()
-        part.position = found.position[heads]
+        part.position = description.position[heads]
         observed = total["rules"][heads][:, live]
         if live.any():
             fit = fit_row_models(part.rule_sheets, observed, weight, every=_EVERY)
@@ -92,14 +92,14 @@ def describe(
                 part.rule_sheets, observed, weight, start=fit, used=used, passes=3, every=_EVERY
             )
             part.rules = fit.parameters
-            found.rules[heads.unsqueeze(1), live.nonzero().T] = fit.parameters
-            found.alone[heads.unsqueeze(1), live.nonzero().T] = fit_single_rules(
+            description.rules[heads.unsqueeze(1), live.nonzero().T] = fit.parameters
+            description.alone[heads.unsqueeze(1), live.nonzero().T] = fit_single_rules(
                 *part.rows_of_rules()
             )
         advance()
-        found.tokens[heads] = fit_tokens(part.token_groups())
+        description.tokens[heads] = fit_tokens(part.token_groups())
         advance()
-    return found
+    return description
 
 
 class _Part:

@@ -151,19 +151,19 @@ def row_divergence(
     rows: AttentionRows, log_model: Float[Tensor, "*head row pos"]
 ) -> Float[Tensor, "head row"]:
     """Return the KL divergence of every row from a model's row, times the row's weight, in nats."""
-    own = torch.special.xlogy(rows.mass, rows.mass).sum(-1)
-    own = own - torch.special.xlogy(rows.weight, rows.weight)
-    return own - (rows.mass * log_model.clamp_min(-50)).sum(-1)
+    negentropy = torch.special.xlogy(rows.mass, rows.mass).sum(-1)
+    negentropy = negentropy - torch.special.xlogy(rows.weight, rows.weight)
+    return negentropy - (rows.mass * log_model.clamp_min(-50)).sum(-1)
 
 
 def groups_of(windows: Sequence[TextWindow]) -> list[list[int]]:
     """Split the windows of each part evenly into groups, those of part 0 first."""
-    found: list[list[int]] = []
+    groups: list[list[int]] = []
     for part in (0, 1):
         mine = [at for at, window in enumerate(windows) if window.part == part]
         n = min(GROUPS // 2, len(mine))
-        found += [mine[at::n] for at in range(n)]
-    return found
+        groups += [mine[at::n] for at in range(n)]
+    return groups
 
 
 def summed(parts: Sequence[Sums]) -> dict[str, Tensor]:

@@ -155,23 +155,23 @@ class _Passes:
             slopes = torch.autograd.grad(loss, [shift for _, shift, _ in seen.values()])
         self.sums["loss"][at] = float(loss.detach())
         places = torch.as_tensor(queries[edge_rows])
-        kept = (look.n_heads, len(places))
-        slopes_there = np.zeros((*kept, vector_length(look.sites)), np.float32)
-        for (site, (output, _, read)), given in zip(seen.items(), slopes, strict=True):
-            if not bool(given.isfinite().all()):
+        shape = (look.n_heads, len(places))
+        slopes_there = np.zeros((*shape, vector_length(look.sites)), np.float32)
+        for (site, (output, _, read)), derivative in zip(seen.items(), slopes, strict=True):
+            if not bool(derivative.isfinite().all()):
                 raise NonFiniteError(
                     f"{model.name}: NaN or infinity in the derivatives of {site.name} on "
                     f"{window.name}; try float32"
                 )
             place, entries = look.places[site], self.entries[site]
-            z, slope = output[0].float(), given[0].float()
+            z, slope = output[0].float(), derivative[0].float()
             self.sums["z"][entries] += z.double().sum(1).flatten().cpu().numpy()
             self._keep("slope", at, place, (z * slope).sum((1, 2)))
             self._keep("slope_by_entry", at, entries, slope.sum(1))
             self._keep("weight", at, place, read.weight.sum(1))
             slopes_there[place, :, : slope.shape[2]] = slope[:, places.to(slope.device)].cpu()
         self.edges["edge_slopes"].append(slopes_there)
-        self.edges["edge_scales"].append(np.zeros(kept, np.float32))
+        self.edges["edge_scales"].append(np.zeros(shape, np.float32))
         if not self.writes.why_not:
             with torch.no_grad():
                 self._written(at, predicted, cache, seen, places)
@@ -212,8 +212,8 @@ class _Passes:
             visible = read.visible.to(logits)
             even = (logits * visible).sum(-1) / visible.sum(-1).clamp_min(1)
             self._keep("copied", at, place, (mass * logits).sum((1, 2)) - (weight * even).sum(1))
-            found = (written * weight[..., None]).double().sum(1)
-            self.sums["written"][place] += found.cpu().numpy()
+            totals = (written * weight[..., None]).double().sum(1)
+            self.sums["written"][place] += totals.cpu().numpy()
 
 
 def towards_truth(
@@ -226,7 +226,7 @@ def towards_truth(
 
     It is the derivative with the scale of the final norm held; 0 where no token is predicted.
     """
-    found = torch.zeros_like(last)
+    directions = torch.zeros_like(last)
     wanted = torch.as_tensor(predicted.tokens, device=last.device)
     places = torch.as_tensor(predicted.places, device=last.device)
     for start in range(0, len(wanted), _ROWS):
@@ -236,5 +236,5 @@ def towards_truth(
         change[torch.arange(len(change)), wanted[start : start + _ROWS]] += 1
         if end.cap is not None:
             change *= 1 - (raw / end.cap) ** 2
-        found[mine] = end.back_all(change, last[mine])
-    return found
+        directions[mine] = end.back_all(change, last[mine])
+    return directions

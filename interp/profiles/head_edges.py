@@ -45,16 +45,16 @@ class HeadEdges:
         weight = np.concatenate(
             [w[head, x].astype(float) for w, x in zip(judged.weights, rows, strict=True)]
         )
-        kept = weight > 0
-        vectors = np.concatenate([x[head] for x in judged.edge_vectors])[kept].astype(float)
-        bits = np.concatenate([x[:, head] for x in judged.edge_fired], 1)[:, kept]
+        positive = weight > 0
+        vectors = np.concatenate([x[head] for x in judged.edge_vectors])[positive].astype(float)
+        bits = np.concatenate([x[:, head] for x in judged.edge_fired], 1)[:, positive]
         named = {name: vectors[:, at] for at, name in enumerate(VECTORS)}
         return cls(
-            window[kept],
-            np.concatenate(rows)[kept],
-            np.concatenate([np.arange(len(x)) for x in rows])[kept],
-            np.concatenate([x[0, head] for x in judged.edge_keys])[kept],
-            weight[kept],
+            window[positive],
+            np.concatenate(rows)[positive],
+            np.concatenate([np.arange(len(x)) for x in rows])[positive],
+            np.concatenate([x[0, head] for x in judged.edge_keys])[positive],
+            weight[positive],
             np.unpackbits(bits, axis=-1, count=judged.total.shape[2]).astype(bool),
             {name: value for name, value in named.items() if value.any()},
         )

@@ -93,23 +93,25 @@ def _numbers(
     profile: Profile, stack: str
 ) -> tuple[dict[LayerHead, dict[str, float | None]], dict[str, str]]:
     """Return the numbers of every head by name, and what each name means."""
-    found: dict[LayerHead, dict[str, float | None]] = {}
+    by_head: dict[LayerHead, dict[str, float | None]] = {}
     texts: dict[str, str] = {}
     for row in profile.rows:
         name = str(row["metric"])
         if row["stack"] == stack and not name.startswith(_APART):
-            found.setdefault(_place(row), {})[name] = _rounded(row["score"])
+            by_head.setdefault(_place(row), {})[name] = _rounded(row["score"])
             texts[name] = f"{name.replace('_', ' ')}, {row['unit']}"
-    own = profile.behaviours
-    if own is None:
-        return found, texts
-    on = [i for i, name in enumerate(own.names) if name.startswith(ON)]
-    texts |= {own.names[i]: f"attention {own.phrases[i]}, share off the sink" for i in on}
+    behaviours = profile.behaviours
+    if behaviours is None:
+        return by_head, texts
+    on = [i for i, name in enumerate(behaviours.names) if name.startswith(ON)]
+    texts |= {
+        behaviours.names[i]: f"attention {behaviours.phrases[i]}, share off the sink" for i in on
+    }
     for at, one in enumerate(profile.descriptions):
         if one["stack"] == stack:
-            values = {own.names[i]: _rounded(own.values[at, i]) for i in on}
-            found.setdefault(_place(one), {}).update(values)
-    return found, texts
+            values = {behaviours.names[i]: _rounded(behaviours.values[at, i]) for i in on}
+            by_head.setdefault(_place(one), {}).update(values)
+    return by_head, texts
 
 
 def _rounded(x: Any) -> float | None:
@@ -120,13 +122,13 @@ def _config(
     profile: Profile, heads: Sequence[LayerHead], texts: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return what a viewer reads first."""
-    made = profile.provenance
-    options = made.get("options", {})
-    model = str(made.get("model_id") or made.get("model") or "")
+    provenance = profile.provenance
+    options = provenance.get("options", {})
+    model = str(provenance.get("model_id") or provenance.get("model") or "")
     return {
         "model_name": model,
         "np_model_id": model.rsplit("/", 1)[-1].lower(),
-        "dataset_name": str(made.get("corpus", "")),
+        "dataset_name": str(provenance.get("corpus", "")),
         "heads": [list(place) for place in heads],
         "n_layers": 1 + max(layer for layer, _ in heads),
         "n_heads": 1 + max(head for _, head in heads),
@@ -144,14 +146,14 @@ def _config(
         },
         "pipeline_config": {
             "made_by": "interp.profiles.write_headvis",
-            "dataset_name": str(made.get("corpus", "")),
-            "n_sequences": made.get("documents_used"),
-            "actual_sequences_processed": made.get("documents_used"),
+            "dataset_name": str(provenance.get("corpus", "")),
+            "n_sequences": provenance.get("documents_used"),
+            "actual_sequences_processed": provenance.get("documents_used"),
             "seq_len": options.get("max_length"),
-            "dtype": str(made.get("dtype", "")),
-            "attn_implementation": str(made.get("attention", "")),
-            "sample_seed": made.get("seed"),
-            "profile": plain(dict(made)),
+            "dtype": str(provenance.get("dtype", "")),
+            "attn_implementation": str(provenance.get("attention", "")),
+            "sample_seed": provenance.get("seed"),
+            "profile": plain(dict(provenance)),
         },
     }
 

@@ -97,8 +97,8 @@ def read_headvis(folder: str | os.PathLike) -> HeadVisTree:
         facts: dict[str, Any] = {}
         file = pattern.replace("{layer}", str(layer)).replace("{head}", str(head))
         if len(scatter) <= READ and _inside(place, file).is_file():
-            found = _json(_inside(place, file), place)
-            facts, shown = _head(_object(found, f"{HEADS}/{file}"), f"{place / HEADS / file}")
+            document = _json(_inside(place, file), place)
+            facts, shown = _head(_object(document, f"{HEADS}/{file}"), f"{place / HEADS / file}")
             examples += [{"name": name, **x} for x in shown]
         descriptions.append(
             {**about, "name": name, "status": "", "sentence": "", "labels": [], "avoided": []}

@@ -38,10 +38,10 @@ def profile_in_jobs(
 ) -> bool:
     """Compute the steps of a profile in processes of their own; each loads the model."""
     model: Start = (replace(loading, session=None, note=None), _whole(source), name)
-    given = {**arguments, "corpus": _whole(arguments["corpus"])}
+    profile_arguments = {**arguments, "corpus": _whole(arguments["corpus"])}
     with _processes(model, jobs) if ray is None else _on_ray(model, jobs, ray) as (n, phase):
         shards = [Shard(at + 1, n) for at in range(n)]
-        return all(phase(shards, _whole(resume), given) for _ in range(PHASES))
+        return all(phase(shards, _whole(resume), profile_arguments) for _ in range(PHASES))
 
 
 @contextmanager

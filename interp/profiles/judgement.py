@@ -203,8 +203,8 @@ class Judge:
         if weight.sum() > 0 and beats and (attends or avoids):
             return Answer("rules", tuple(attends), tuple(avoids), numbers)
         by_place = all(
-            (found := self.explained(head, "position", part)).low > 0
-            and found.value >= LEAST_POSITION
+            (explained := self.explained(head, "position", part)).low > 0
+            and explained.value >= LEAST_POSITION
             for part in (0, 1)
         )
         status = "position" if by_place else "unclear"
@@ -244,7 +244,7 @@ class Judge:
     def _numbers(self, head: int) -> dict[str, Number]:
         measure = dict(zip(MEASURES, self.sums["measures"][:, head].T, strict=True))
         weight = measure["weight"]
-        found = {
+        numbers = {
             "off_sink": self.ratio(None, self.counts - measure["sink"], self.counts),
             "entropy": self.ratio(None, measure["entropy"], weight),
             "distance": self.ratio(None, measure["distance"], weight),
@@ -253,14 +253,14 @@ class Judge:
             "uncovered": self.ratio(None, self.sums["uncovered"][:, head], weight),
         }
         for rung in RUNGS[1:]:
-            found[f"explained_{rung}"] = self.explained(head, rung)
-        found["needs_context"] = found["explained_tokens"].without()
+            numbers[f"explained_{rung}"] = self.explained(head, rung)
+        numbers["needs_context"] = numbers["explained_tokens"].without()
         for part in (0, 1):
-            found[f"explained_rules_part_{part}"] = self.explained(head, "rules", part)
-        found["beyond_position"] = self.gain(head, "rules", "position")
+            numbers[f"explained_rules_part_{part}"] = self.explained(head, "rules", part)
+        numbers["beyond_position"] = self.gain(head, "rules", "position")
         for control in CONTROLS:
-            found[f"control_{control}"] = self.explained(head, control)
-        return found
+            numbers[f"control_{control}"] = self.explained(head, control)
+        return numbers
 
 
 def _named(label: Label) -> bool:
@@ -271,6 +271,6 @@ def _named(label: Label) -> bool:
 
 def cluster_sums(values: np.ndarray, at: Int[np.ndarray, " window"], n: int) -> np.ndarray:
     """Sum values of windows over their clusters."""
-    found = np.zeros((n, *values.shape[1:]))
-    np.add.at(found, at, values)
-    return found
+    sums = np.zeros((n, *values.shape[1:]))
+    np.add.at(sums, at, values)
+    return sums

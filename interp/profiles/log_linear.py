@@ -55,8 +55,8 @@ class Features:
 
     def mass(self, pairs: Float[Tensor, "head row pos"]) -> Float[Tensor, "head combination"]:
         """Sum a number over the pairs of every combination."""
-        found = torch.zeros(len(pairs), self.table.shape[1])
-        return found.index_add_(1, self.codes.flatten(), pairs.flatten(1))
+        masses = torch.zeros(len(pairs), self.table.shape[1])
+        return masses.index_add_(1, self.codes.flatten(), pairs.flatten(1))
 
     def dense(self) -> Float[Tensor, "feature row pos"]:
         """Return the values on every pair."""
@@ -193,18 +193,18 @@ def sparse(fit: Fit, least: Float[Tensor, " head"]) -> Bool[Tensor, "head featur
     for head in range(heads):
         bend = fit.curvature[head] + ridge
         best = fit.parameters[head].double()
-        kept = [*range(size)]
-        while kept:
+        features = [*range(size)]
+        while features:
             # the best values of the kept ones, if the others are held at zero
-            inner = bend[kept][:, kept]
-            gone = [k for k in range(size) if k not in kept]
-            moved = torch.linalg.solve(inner, bend[kept][:, gone] @ best[gone]) if gone else 0
-            values = best[kept] + moved
+            inner = bend[features][:, features]
+            gone = [k for k in range(size) if k not in features]
+            moved = torch.linalg.solve(inner, bend[features][:, gone] @ best[gone]) if gone else 0
+            values = best[features] + moved
             cost = 0.5 * values**2 / torch.linalg.inv(inner).diagonal()
             weakest = largest(-cost)
             if float(cost[weakest]) >= float(least[head]):
                 break
-            kept.pop(weakest)
+            features.pop(weakest)
         used[head] = False
-        used[head, kept] = True
+        used[head, features] = True
     return used

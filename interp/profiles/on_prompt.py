@@ -55,8 +55,8 @@ class PromptRules:
         )
         if fitted is None:  # a rule of the user stands for a declared one of its name
             known = [rule for rule in known if rule.name not in named]
-        own = [*named.values()]
-        self.rules = chosen_rules([*known, *own], has_text)
+        added = [*named.values()]
+        self.rules = chosen_rules([*known, *added], has_text)
         self.n_known, self.profile, self.fitted = len(known), profile, fitted
         corpus = np.asarray(ids) if fitted is None else np.repeat(fitted.tokens, fitted.counts)
         sites = described_sites(model)
@@ -95,23 +95,23 @@ class PromptRules:
             return {"rules": [], "sink": False, "why": "this attention has no described rows"}
         at = self.places.get(head)
         fired = [self._rule(rule, at) for rule in self.firing(query, key)]
-        found: dict[str, Any] = {
+        answer: dict[str, Any] = {
             "rules": ordered_by(fired, lambda rule: abs(rule["nats"] or 0)),
             "sink": bool(key <= query and not visible[query, key] and weights[query, key] > 0),
         }
         if at is None or self.fitted is None:
-            found["why"] = "no profile of this head is loaded, so its row is not explained"
-            return found
+            answer["why"] = "no profile of this head is loaded, so its row is not explained"
+            return answer
         mine = np.where(visible[query], weights[query], 0.0).astype(np.float64)
         off = float(mine.sum())
         if off < FLOOR or visible[query].sum() < 2:
-            found["why"] = f"only {100 * off:.1f} % of this row is off the sink, or one key is"
-            return found
+            answer["why"] = f"only {100 * off:.1f} % of this row is off the sink, or one key is"
+            return answer
         row = mine / off
         models = self._models(at, visible[query], query)
         nats = [_divergence(row, one) for one in models]
         shares = [1 - x / nats[0] if nats[0] > 1e-9 else None for x in nats[1:]]
-        found["row"] = {
+        answer["row"] = {
             "off_sink": off,
             "even": nats[0],
             "position": nats[1],
@@ -121,7 +121,7 @@ class PromptRules:
             "weight": float(row[key]),
             "predicted": float(models[2][key]),
         }
-        return found
+        return answer
 
     def _rule(self, rule: int, at: int | None) -> dict[str, Any]:
         one = self.rules[rule]
@@ -146,7 +146,7 @@ class PromptRules:
 
         The prediction is that of the head's description in the profile; without one, the even row.
         """
-        found = []
+        scores = []
         for rule in range(self.n_known, len(self.rules)):
             mask, heads = self.masks[rule], []
             for head, weights in patterns.items():
@@ -167,7 +167,7 @@ class PromptRules:
                 )
             heads.sort(key=lambda one: one[2] - one[1])
             one = self.rules[rule]
-            found.append(
+            scores.append(
                 {
                     "name": one.name,
                     "phrase": one.phrase,
@@ -176,7 +176,7 @@ class PromptRules:
                     "heads": heads[:FIRST],
                 }
             )
-        return found
+        return scores
 
     def _predicted(
         self, head: tuple[str, int, int], visible: Bool[np.ndarray, "row pos"], query: int
@@ -191,8 +191,8 @@ def _softmax(
     logits: Float[np.ndarray, " pos"], visible: Bool[np.ndarray, " pos"]
 ) -> Float[np.ndarray, " pos"]:
     shown = np.where(visible, logits, -np.inf)
-    found = np.exp(shown - shown[visible].max())
-    return found / found.sum()
+    exponentials = np.exp(shown - shown[visible].max())
+    return exponentials / exponentials.sum()
 
 
 def _divergence(row: Float[np.ndarray, " pos"], model: Float[np.ndarray, " pos"]) -> float:

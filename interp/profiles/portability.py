@@ -102,8 +102,8 @@ def portability(
     }
     for name, sample in [*samples.items()]:
         for change in alter:
-            rows, said = _altered(sample.windows, loaded, change)
-            samples[f"{name}, {said}"] = sample_corpus(
+            rows, altered = _altered(sample.windows, loaded, change)
+            samples[f"{name}, {altered}"] = sample_corpus(
                 DocumentCorpus(rows), loaded, seed=seed, **size
             )
     if len(samples) < 2:
@@ -138,9 +138,11 @@ def portability(
         _Sums,
         [1] * len(pairs),
     )
-    found = {(names[start], names[to]): one for (start, to), one in zip(pairs, judged, strict=True)}
-    rows, quantiles = _rows(look, found, samples, wanted, seed)
-    made = model_provenance(loaded) | {
+    by_pair = {
+        (names[start], names[to]): one for (start, to), one in zip(pairs, judged, strict=True)
+    }
+    rows, quantiles = _rows(look, by_pair, samples, wanted, seed)
+    provenance = model_provenance(loaded) | {
         "corpora": {name: dict(sample.facts, hash=sample.hash) for name, sample in samples.items()},
         "rules": [rule.name for rule in chosen],
         "made_by": "interp.profiles.portability",
@@ -151,7 +153,7 @@ def portability(
         "Portability",
         rows,
         ("stack", "layer", "head", "fitted_on", "judged_on"),
-        made,
+        provenance,
         {"metric": "explained_rules", "unit": EXPLAINED, "probabilities": list(PROBABILITIES)},
         why_no_per_prompt="a share is a ratio of sums over documents",
         arrays={"quantiles": np.array(quantiles)},
@@ -192,9 +194,9 @@ def _fitted(look: Look, sample: Sample, advance: Callable[[], Any]) -> Descripti
     groups = [group for group in groups_of(windows) if windows[group[0]].part == 0]
     sums = [first_look(look, [windows[i] for i in group], lambda: None) for group in groups]
     live, _ = live_rules(look, sample)
-    found = describe(look, windows, groups, sums, live, lambda: None)
+    description = describe(look, windows, groups, sums, live, lambda: None)
     advance()
-    return found
+    return description
 
 
 def _judged(
@@ -235,7 +237,7 @@ class _Sums(StoredArrays):
     def held(self, head: int, draws: RatioBootstrap) -> set[int]:
         """Return the rules to which a head attends beyond position, by enough and for sure."""
         under = self.weight[:, head]
-        found = set()
+        rules = set()
         for rule in np.flatnonzero(self.parameters[head] > 0).tolist():
             more = self.total[:, head, rule] - self.expected[:, head, rule]
             if more.sum() < LEAST_SHARE / 2 * under.sum():
@@ -243,8 +245,8 @@ class _Sums(StoredArrays):
             if self.total[:, head, rule].sum() < LEAST_SHARE * under.sum():
                 continue
             if draws.interval(more, under)[0] > 0:
-                found.add(rule)
-        return found
+                rules.add(rule)
+        return rules
 
     def reached(self, head: int, rule: int, draws: RatioBootstrap) -> bool:
         """Return True if a head puts more on a rule's keys than position does, for sure."""
@@ -269,12 +271,12 @@ def _rows(
         head = look.places[site].start + h
         held = {name: found[name, name].held(head, draws[name]) for name in samples}
         for start, to in found:
-            mine, own = found[start, to], found[to, to]
+            mine, native = found[start, to], found[to, to]
             even = mine.left(head, "uniform")
-            gone = {rule for rule in held[start] if not own.reached(head, rule, draws[to])}
+            gone = {rule for rule in held[start] if not native.reached(head, rule, draws[to])}
             share = ratio(draws[to], even - mine.left(head, "rules"), even)
             quantiles.append(share.quantiles)
-            less = mine.left(head, "rules") - own.left(head, "rules")
+            less = mine.left(head, "rules") - native.left(head, "rules")
             ends = draws[to].interval(less, even)
             whole = float(even.sum()) if even.sum() > 0 else float("nan")
             rows.append(

@@ -30,13 +30,13 @@ def position_features(rows: Int[np.ndarray, " row"], n: int) -> Float[Tensor, "f
     query = torch.as_tensor(rows)[:, None]
     key = torch.arange(n)[None]
     back = query - key
-    found = [(back >= a) & (back < b) for a, b in _bins(OFFSETS)]
-    found += [(-back >= a) & (-back < b) for a, b in _bins(OFFSETS[1:])]
-    found += [(key >= a) & (key < b) & (query >= 0) for a, b in _bins(EARLY)]
+    ranges = [(back >= a) & (back < b) for a, b in _bins(OFFSETS)]
+    ranges += [(-back >= a) & (-back < b) for a, b in _bins(OFFSETS[1:])]
+    ranges += [(key >= a) & (key < b) & (query >= 0) for a, b in _bins(EARLY)]
     near = torch.log1p(back.abs().float())
     slopes = [near * ((query >= a) & (query < b)) for a, b in _bins(QUERIES)]
     shares = [(key * 4 >= at * query) & (key * 4 < (at + 1) * query) for at in (0, 1, 2)]
-    return torch.stack([x.float().expand(len(query), n) for x in (*found, *slopes, *shares)])
+    return torch.stack([x.float().expand(len(query), n) for x in (*ranges, *slopes, *shares)])
 
 
 def logits_of_position(

@@ -109,10 +109,10 @@ def _crossed(
     from sklearn.cluster import KMeans
 
     fits = []
-    for side, (own, other) in enumerate(points):
+    for side, (fitted, other) in enumerate(points):
         means = KMeans(n, n_init=STARTS, random_state=seed + side)  # pyright: ignore
-        means.fit(own[part == side])
-        fits.append(np.stack([means.predict(own), means.predict(other)]))
+        means.fit(fitted[part == side])
+        fits.append(np.stack([means.predict(fitted), means.predict(other)]))
     shared = np.zeros((n, n))
     np.add.at(shared, (fits[0][0], fits[1][0]), weight)
     pairs = linear_sum_assignment(-shared)
@@ -171,10 +171,10 @@ def _read(edges: HeadEdges, name: str, which: str) -> tuple[np.ndarray, ...] | N
 
 
 def _products(one: tuple[np.ndarray, ...], other: tuple[np.ndarray, ...]) -> np.ndarray:
-    found = np.ones((len(one[0]), len(other[0])))
+    products = np.ones((len(one[0]), len(other[0])))
     for a, b in zip(one, other, strict=True):
-        found *= a @ b.T
-    return found
+        products *= a @ b.T
+    return products
 
 
 class _Judge:
@@ -248,9 +248,9 @@ class _Judge:
         return ()
 
     def _summed(self, values: np.ndarray) -> np.ndarray:
-        found = np.zeros((self.draws.n, *values.shape[1:]))
-        np.add.at(found, self.document, values)
-        return found
+        sums = np.zeros((self.draws.n, *values.shape[1:]))
+        np.add.at(sums, self.document, values)
+        return sums
 
     def _ratio(self, top: np.ndarray, under: np.ndarray) -> tuple[float, float, float]:
         return float(top.sum() / under.sum()), *self.draws.interval(top, under)

@@ -78,11 +78,11 @@ class TokenReads:
         word: Callable[[int], str],
     ) -> list[dict[str, Any]]:
         """Return the tokens whose values are above those at matched places."""
-        kept = np.ones(len(values), bool) if seen is None else seen
+        counted = np.ones(len(values), bool) if seen is None else seen
         beyond = values if expected is None else values - expected
         tried = []
-        for token in places.candidates(beyond, kept, by_place=whole is None):
-            more, count = places.beyond(token, beyond, kept)
+        for token in places.candidates(beyond, counted, by_place=whole is None):
+            more, count = places.beyond(token, beyond, counted)
             under = [count, whole][whole is not None]
             assert under is not None
             first = ~self.last
@@ -91,15 +91,15 @@ class TokenReads:
         if not tried:
             return []
         p = holm(sign_flip_ps(np.stack([x[self.last] for _, x, _ in tried]), seed=self.seed))
-        found = []
+        rows = []
         for (token, more, under), each in zip(tried, p.tolist(), strict=True):
             size = ratio(self.draws, more[self.last], under[self.last])
             if each >= ALPHA or not size.low > 0 or size.value < least:
                 continue
-            total = places.summed(values * kept * (places.token == token))[self.last].sum()
+            total = places.summed(values * counted * (places.token == token))[self.last].sum()
             share = float(total / under[self.last].sum())
-            found.append(_row(word(token), share, size, each))
-        return found[:SHOWN]
+            rows.append(_row(word(token), share, size, each))
+        return rows[:SHOWN]
 
 
 class _Places:
@@ -160,10 +160,10 @@ class _Places:
         Matched are the places of other tokens whose frequency differs by the smallest factor
         within which there are half as many as of the token.
         """
-        own, other = kept & (self.token == token), kept & (self.token != token)
+        mine, other = kept & (self.token == token), kept & (self.token != token)
         size = int(self.place.max()) + 1
-        least = min(own.sum() / 2, other.sum())
-        apart = np.abs(self.often - self.often[own][:1])
+        least = min(mine.sum() / 2, other.sum())
+        apart = np.abs(self.often - self.often[mine][:1])
         near = next(r for r in range(64) if (other & (apart <= r)).sum() >= least)
         matched = other & (apart <= near)
         count, every = (np.bincount(self.place[x], minlength=size) for x in (matched, other))
@@ -171,9 +171,9 @@ class _Places:
             np.bincount(self.place[x], values[x], size) / np.maximum(n, 1)
             for x, n in ((matched, count), (other, every))
         )
-        expected = np.where(count > 0, mean, broad)[self.place[own]]
-        more = np.bincount(self.document[own], values[own] - expected, self.n)
-        return more, np.bincount(self.document[own], minlength=self.n).astype(float)
+        expected = np.where(count > 0, mean, broad)[self.place[mine]]
+        more = np.bincount(self.document[mine], values[mine] - expected, self.n)
+        return more, np.bincount(self.document[mine], minlength=self.n).astype(float)
 
 
 def _row(token: str, share: float, more: Number, p: float) -> dict[str, Any]:

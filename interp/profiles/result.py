@@ -95,8 +95,8 @@ class Profile(Result):
             for one in every:
                 if missing := [name for name in needed if name not in one]:
                     raise ValueError(f"a {kind} of a head has no {', '.join(missing)}")
-        told = [{**one, "sentence": sentence_of(one)} for one in self.descriptions]
-        object.__setattr__(self, "descriptions", tuple(told))
+        descriptions = [{**one, "sentence": sentence_of(one)} for one in self.descriptions]
+        object.__setattr__(self, "descriptions", tuple(descriptions))
 
     def _stored(self) -> Profile:
         plain = copy.copy(self)
@@ -129,10 +129,10 @@ class Profile(Result):
         Raises:
             UnknownName: the profile has no such head.
         """
-        found = {row["name"]: row for row in self.descriptions}
-        if str(head) not in found:
-            raise UnknownName("head of this profile", str(head), found)
-        return found[str(head)]
+        by_name = {row["name"]: row for row in self.descriptions}
+        if str(head) not in by_name:
+            raise UnknownName("head of this profile", str(head), by_name)
+        return by_name[str(head)]
 
     def about(self, head: str | Head, *, n_examples: int = 2) -> str:
         """Return one screen of text on a head: the sentence, shares, rules, effects, examples.

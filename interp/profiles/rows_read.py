@@ -75,15 +75,15 @@ def sink_of(window: TextWindow, special: Iterable[int]) -> Bool[Tensor, " pos"]:
 def described_sites(model: Model) -> list[Site]:
     """Return the attentions whose rows are described: distributions within one sequence of text."""
     stacks = ("decoder", "encoder")
-    found = [s for s in model.sites if s.distributes and s.stack in stacks]
-    if not model.takes_text or not found:
+    sites = [s for s in model.sites if s.distributes and s.stack in stacks]
+    if not model.takes_text or not sites:
         raise OptionError(
             f"{model.name} has no attention within a sequence of tokens whose rows are "
             "distributions, so its heads cannot be described on text"
         )
     if model.ranks is not None:
         model.ranks.require_whole(model.name)
-    return found
+    return sites
 
 
 def read_rows(

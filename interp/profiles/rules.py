@@ -284,21 +284,21 @@ def of_metric(metric: Metric) -> KeyRule:
 def _phrase(analysis: Any) -> str:
     """Return the words after "attention goes", from the first sentence of a docstring."""
     doc = " ".join((getattr(analysis.function, "__doc__", None) or "").split("\n\n")[0].split())
-    found = re.match(r"Attends? (?:only )?(.+?)(?:[.,;]|$)", doc)
-    return found[1] if found else f"where {analysis.name} says"
+    match = re.match(r"Attends? (?:only )?(.+?)(?:[.,;]|$)", doc)
+    return match[1] if match else f"where {analysis.name} says"
 
 
 def declared_rules() -> list[KeyRule]:
     """Return all rules of the package: detectors of one sequence, then those that read the text."""
     from interp.core.registry import METRICS
 
-    found = []
+    detectors = []
     for name, entry in METRICS.items():
         if entry.kind == "detector" and entry.about.get("sequences", "one") == "one":
             analysis = bound(name)
             if not analysis.analysis.reads_segments:
-                found.append(of_metric(analysis))
-    return [*found, *TEXT_RULES]
+                detectors.append(of_metric(analysis))
+    return [*detectors, *TEXT_RULES]
 
 
 def chosen_rules(rules: Iterable[str | KeyRule | Metric] | None, has_text: bool) -> list[KeyRule]:
@@ -306,24 +306,24 @@ def chosen_rules(rules: Iterable[str | KeyRule | Metric] | None, has_text: bool)
     if rules is None:
         return [rule for rule in declared_rules() if has_text or not rule.needs_text]
     known = {rule.name: rule for rule in TEXT_RULES}
-    given: Sequence[Any] = (
+    asked: Sequence[Any] = (
         [rules] if isinstance(rules, (str, KeyRule)) or callable(rules) else [*rules]
     )
-    found = []
-    for rule in given:
+    chosen = []
+    for rule in asked:
         if isinstance(rule, str) and rule in known:
-            found.append(known[rule])
+            chosen.append(known[rule])
         else:
-            found.append(rule if isinstance(rule, KeyRule) else of_metric(rule))
-    names = [rule.name for rule in found]
+            chosen.append(rule if isinstance(rule, KeyRule) else of_metric(rule))
+    names = [rule.name for rule in chosen]
     if twice := {name for name in names if names.count(name) > 1}:
         raise OptionError(f"rules named twice: {', '.join(sorted(twice))}; give each once")
-    if unread := [rule.name for rule in found if rule.needs_text and not has_text]:
+    if unread := [rule.name for rule in chosen if rule.needs_text and not has_text]:
         raise OptionError(
             f"{', '.join(unread)} read the text of tokens, and the model has no tokenizer; give "
             "rules of positions and token ids"
         )
-    return found
+    return chosen
 
 
 def masks_of(
@@ -332,7 +332,7 @@ def masks_of(
     """Evaluate rules on the sampled queries of one document."""
     query, key = np.asarray(rows)[:, None], np.arange(len(reading))[None]
     shape = (len(rows), len(reading))
-    found = np.zeros((len(rules), *shape), bool)
+    masks = np.zeros((len(rules), *shape), bool)
     for at, rule in enumerate(rules):
-        found[at] = np.broadcast_to(np.asarray(rule.mask(query, key, reading), bool), shape)
-    return found
+        masks[at] = np.broadcast_to(np.asarray(rule.mask(query, key, reading), bool), shape)
+    return masks

@@ -195,9 +195,9 @@ def profile(
         made_by="interp.profile",
         options=size,
     )
-    found = _answered(loaded, look, sample, whole, parameters, measured, wanted, seed, provenance)
+    result = _answered(loaded, look, sample, whole, parameters, measured, wanted, seed, provenance)
     places = [look.places[site].start + h for site, h in wanted]
-    return replace(found, row_model=row_model_of(fitted, places, provenance["rules"], ids))
+    return replace(result, row_model=row_model_of(fitted, places, provenance["rules"], ids))
 
 
 def wanted_heads(model: Model, sites: Sequence[Any], heads: Sequence[str] | None) -> list[tuple]:
@@ -242,7 +242,7 @@ def live_rules(look: Look, sample: Sample) -> tuple[torch.Tensor, list[str]]:
     lines = [digest.digest() for digest in digests]
     first = torch.tensor([lines.index(one) == at for at, one in enumerate(lines)], dtype=torch.bool)
     live = (share > NOWHERE) & (share < EVERYWHERE) & first
-    return live, [rule.name for rule, kept in zip(look.rules, live, strict=True) if not kept]
+    return live, [rule.name for rule, is_live in zip(look.rules, live, strict=True) if not is_live]
 
 
 def _answered(

@@ -85,13 +85,13 @@ class JudgedRows(StoredArrays):
     def joined(cls, parts: Sequence[JudgedRows], order: Sequence[int]) -> JudgedRows:
         """Join groups of windows, and put the windows in order."""
         back = np.argsort(order)
-        found: dict[str, Any] = {
+        arrays: dict[str, Any] = {
             x: np.concatenate([getattr(part, x) for part in parts])[back] for x in _WHOLE
         }
         for name in _EACH:
             values = [value for part in parts for value in getattr(part, name)]
-            found[name] = [values[at] for at in back]
-        return cls(**found)
+            arrays[name] = [values[at] for at in back]
+        return cls(**arrays)
 
 
 _EDGES = ("edge_rows", "edge_keys", "edge_fired", "edge_vectors")
@@ -117,9 +117,9 @@ def second_look(
         return judged
 
     pairs = zip(windows, others, strict=True)
-    found = each_batch(look.model, pairs, run, lambda pair: len(pair[0].ids))
-    parts: dict[str, Any] = {x: np.stack([one[x] for one in found]) for x in _WHOLE}
-    parts |= {x: [one[x] for one in found] for x in _EACH}
+    judged_windows = each_batch(look.model, pairs, run, lambda pair: len(pair[0].ids))
+    parts: dict[str, Any] = {x: np.stack([one[x] for one in judged_windows]) for x in _WHOLE}
+    parts |= {x: [one[x] for one in judged_windows] for x in _EACH}
     return JudgedRows(**parts)
 
 
@@ -169,9 +169,9 @@ def _one(
         guess = torch.exp(log_rows(position[at], seen.visible)) * seen.weight[..., None]
         on_rules = mass_on_rules(guess, masks)
         out["expected"][at] = on_rules.sum(1)
-        own, weight = description.alone[at, None], seen.weight[..., None]
-        normaliser = log_normaliser(on_rules / weight.clamp_min(1e-9), own)
-        out["alone"][at] = own[:, 0] * out["total"][at] - (weight * normaliser).sum(1)
+        parameters, weight = description.alone[at, None], seen.weight[..., None]
+        normaliser = log_normaliser(on_rules / weight.clamp_min(1e-9), parameters)
+        out["alone"][at] = parameters[:, 0] * out["total"][at] - (weight * normaliser).sum(1)
         edges.add(at, sites[at.start], seen, masks, guess)
         out["guessed"][at] = mine * ((guess / fired.clamp_min(1)).flatten(1) @ flat.T)
         out["largest"][at], out["keys"][at] = largest.half(), keys.int()
@@ -187,22 +187,22 @@ def _one(
 
 def _empty(heads: int, rows: int, n: int, rules: int) -> dict[str, Float[Tensor, "head *size"]]:
     """Return zeros for what is kept of a window, but its edges."""
-    found = {
+    zeros = {
         "nats": torch.zeros(heads, len(RUNGS) + len(CONTROLS)),
         "measures": torch.zeros(heads, len(MEASURES)),
         "uncovered": torch.zeros(heads),
     }
     for name in ("shared", "guessed", "total", "expected", "alone"):
-        found[name] = torch.zeros(heads, rules)
+        zeros[name] = torch.zeros(heads, rules)
     for name in ("surprise", "weights"):
-        found[name] = torch.zeros(heads, rows, dtype=torch.half)
+        zeros[name] = torch.zeros(heads, rows, dtype=torch.half)
     for name in ("on_key", "by_position"):
-        found[name] = torch.zeros(heads, n, dtype=torch.half)
+        zeros[name] = torch.zeros(heads, n, dtype=torch.half)
     keys = min(KEYS, n)
-    found["largest"] = torch.zeros(heads, rows, keys, dtype=torch.half)
-    found["keys"] = torch.zeros(heads, rows, keys, dtype=torch.int32)
-    found["fired"] = torch.zeros(heads, rows, -(-rules // 8), dtype=torch.uint8)
-    return found
+    zeros["largest"] = torch.zeros(heads, rows, keys, dtype=torch.half)
+    zeros["keys"] = torch.zeros(heads, rows, keys, dtype=torch.int32)
+    zeros["fired"] = torch.zeros(heads, rows, -(-rules // 8), dtype=torch.uint8)
+    return zeros
 
 
 class RowModels:
@@ -227,7 +227,7 @@ class RowModels:
 
     def of(self, at: slice, visible: Tensor) -> Any:
         """Yield log probabilities in the order of `RUNGS` and `CONTROLS`."""
-        own = self.description.rules[at]
+        own_rules = self.description.rules[at]
         base = self.position[at]
 
         def rows(parameters: Tensor, masks: Tensor) -> Tensor:
@@ -236,13 +236,13 @@ class RowModels:
         yield uniform_rows(visible)
         yield log_rows(self.offset[at], visible)
         yield log_rows(base, visible)
-        logits = rows(own, self.masks)
+        logits = rows(own_rules, self.masks)
         yield log_rows(logits, visible)
         tokens = token_logits(self.description.tokens[at], *self.vectors)
         yield log_rows(logits + tokens, visible)
-        yield log_rows(rows(own.roll(1, 0), self.masks), visible)
-        yield log_rows(rows(own, self._on_random_keys(visible)), visible)
-        yield log_rows(rows(own, self.swapped), visible)
+        yield log_rows(rows(own_rules.roll(1, 0), self.masks), visible)
+        yield log_rows(rows(own_rules, self._on_random_keys(visible)), visible)
+        yield log_rows(rows(own_rules, self.swapped), visible)
 
     def _on_random_keys(self, visible: Bool[Tensor, "row pos"]) -> Tensor:
         """Return the rules on as many keys of every row, drawn among those that it sees."""

@@ -22,25 +22,25 @@ LEAST_COPY = 0.1  # nats of logit from which a head is said to copy the attended
 
 def effect_sentences(effect: Mapping[str, Any], writes: Mapping[str, Any]) -> list[str]:
     """Return sentences on what a head writes and on the loss without it; none if not measured."""
-    found = []
+    sentences = []
     per = effect.get("per", "token")
     copies = writes.get("copies")
     if copies is not None:
         if copies["low"] > 0 and copies["value"] >= LEAST_COPY:
-            found.append(f"It copies the attended token ({copies['value']:+.1f} nats).")
+            sentences.append(f"It copies the attended token ({copies['value']:+.1f} nats).")
         elif copies["high"] < 0 and copies["value"] <= -LEAST_COPY:
-            found.append(f"It lowers the attended token ({copies['value']:+.1f} nats).")
+            sentences.append(f"It lowers the attended token ({copies['value']:+.1f} nats).")
     if {"loss", "p_corrected"} <= effect.keys():
         real = effect["p_corrected"] < ALPHA
-        found.append(f"Without it the text {_change(effect['loss'], real, per)}.")
+        sentences.append(f"Without it the text {_change(effect['loss'], real, per)}.")
     elif "divergence_estimate" in effect:
         size = effect["divergence_estimate"]["value"]
         how = f"about {nats(size, size)}" if size >= LEAST_SAID else f"less than {LEAST_SAID:.5f}"
-        found.append(
+        sentences.append(
             f"Without it the predictions would change by {how} nats per {per} (an estimate by "
             "gradient)."
         )
-    return found
+    return sentences
 
 
 def _change(one: Mapping[str, Any], real: bool, per: str) -> str:
@@ -124,17 +124,17 @@ def _attends(about: Mapping[str, Any], off: float) -> str:
         f"(by position {_percent(x['position'])})"
         for x in about["labels"][:SHOWN]
     ]
-    found = ""
+    sentence = ""
     if parts:
-        found = f"Of its attention off the sink ({_percent(off)}), {', '.join(parts)}."
+        sentence = f"Of its attention off the sink ({_percent(off)}), {', '.join(parts)}."
     if about["avoided"]:
         x = about["avoided"][0]
         less = f"only {_percent(x['total'])} goes {x['phrase']} "
         less += f"(by position {_percent(x['expected'])})"
         if not parts:
             return f"Of its attention off the sink ({_percent(off)}), {less}."
-        found = f"{found[:-1]}; {less}."
-    return found
+        sentence = f"{sentence[:-1]}; {less}."
+    return sentence
 
 
 def _explained(numbers: Mapping[str, Any]) -> str:

@@ -54,5 +54,5 @@ def fit_single_rules(
     bend = (left - 2 * here + right).clamp_min(1e-12)
     moved = (0.5 * (left - right) / bend).clamp(-1, 1)
     width = float(GRID[1] - GRID[0])
-    found = GRID[best[0]] + width * moved.float()
-    return torch.where(total > 0, found, 0)
+    fitted = GRID[best[0]] + width * moved.float()
+    return torch.where(total > 0, fitted, 0)

@@ -97,14 +97,14 @@ class ProfileSteps:
         """Return the results of a phase, of which only missing ones are computed."""
         known = self._known(names)
         mine = range(len(names)) if self.shard is None else self.shard.of(range(len(names)))
-        found: dict[int, Any] = {}
+        results: dict[int, Any] = {}
         for at, name in enumerate(names):
             if name in known:
                 self.at += sizes[at]
             elif at in mine:
-                found[at] = make(at)
+                results[at] = make(at)
                 if self.kept is not None:
-                    self.kept.add({name: found[at].to_bytes()})
+                    self.kept.add({name: results[at].to_bytes()})
         if self.shard is not None:
             known = self._known(names)
             missing = [name for name in names if name not in known]
@@ -116,7 +116,7 @@ class ProfileSteps:
                     "repeated. Without --shard it does all that is left"
                 )
         return [
-            found[at] if at in found else kind.from_bytes(known[name])
+            results[at] if at in results else kind.from_bytes(known[name])
             for at, name in enumerate(names)
         ]
 

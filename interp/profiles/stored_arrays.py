@@ -30,7 +30,7 @@ class StoredArrays:
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
         """Read what `to_bytes` wrote."""
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         with np.load(io.BytesIO(content)) as file:
             for key in file.files:
                 name, at, kind, stated = key.split("|")
@@ -41,7 +41,7 @@ class StoredArrays:
                     array = bits.reshape(shape).astype(bool)
                 value = torch.from_numpy(array) if kind == "tensor" else array
                 if at:
-                    found.setdefault(name, []).append(value)
+                    values.setdefault(name, []).append(value)
                 else:
-                    found[name] = value
-        return cls(**found)
+                    values[name] = value
+        return cls(**values)

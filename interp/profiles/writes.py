@@ -96,8 +96,8 @@ class HeadWrites:
     @property
     def layers(self) -> list[int]:
         """Layers whose streams are captured."""
-        found = {site.layer for site in self.sites}
-        return sorted(found | {self.last.layer})
+        numbers = {site.layer for site in self.sites}
+        return sorted(numbers | {self.last.layer})
 
     @cached_property
     def end(self) -> Finish:

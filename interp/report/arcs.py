@@ -49,10 +49,10 @@ def arcs(
 ) -> Markup:
     """Return the picture as one SVG element."""
     gold = {(head, at) for at, head in enumerate(heads) if head >= 0}
-    correct, found = set(gold), set(predicted)
+    correct, predicted_pairs = set(gold), set(predicted)
     if not directed:
         correct |= {(at, head) for head, at in gold}
-        found |= {(b, a) for a, b in predicted}
+        predicted_pairs |= {(b, a) for a, b in predicted}
     above, below = [], []
     for a, b in predicted:
         right = (a, b) in correct
@@ -60,7 +60,7 @@ def arcs(
         text += "right" if right else "wrong"
         above.append(Arc(a, b, "hit" if right else "wrong", text))
     for head, at in sorted(gold, key=lambda arc: arc[1]):
-        there = (head, at) in found
+        there = (head, at) in predicted_pairs
         text = f"gold {relations[at]}: {words[head]} -> {words[at]}"
         text += ", predicted too" if there else ", not predicted"
         below.append(Arc(head, at, "gold" if there else "missed", text, relations[at]))

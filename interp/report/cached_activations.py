@@ -48,8 +48,8 @@ def view_of_cache(cache: ActivationCache, tokens: Sequence[str] | None, item: in
         [shape] = shapes
         queries, keys = (_labels(tokens, n, name) for n in shape)
         shown.append(Stack(name, weights, queries, keys))
-    made = {"made_by": "interp.model.capture", "edits": list(cache.edits), "item": item}
-    return View(tuple(shown), "Captured patterns", provenance=made)
+    provenance = {"made_by": "interp.model.capture", "edits": list(cache.edits), "item": item}
+    return View(tuple(shown), "Captured patterns", provenance=provenance)
 
 
 def _labels(tokens: Sequence[str] | None, n: int, stack: str) -> tuple[str, ...]:

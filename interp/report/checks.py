@@ -68,8 +68,8 @@ def _answer(frame: pd.DataFrame) -> str:
     """Return how many scores have each verdict, the most frequent first."""
     rows = frame.drop_duplicates(["model", "metric"])
     counts = rows["verdict"].value_counts()
-    said = ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
-    return f"The top heads of {len(rows)} score{'s' * (len(rows) != 1)}: {said}"
+    verdicts = ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
+    return f"The top heads of {len(rows)} score{'s' * (len(rows) != 1)}: {verdicts}"
 
 
 def _lines(rows: pd.DataFrame) -> Iterator[list[Any]]:

@@ -63,12 +63,12 @@ def _ranks(shown: Circuit) -> dict[str, int]:
     """Return the order in which a slider shows the nodes, from 0."""
     if not shown.edges:
         return {name: i for i, name in enumerate(shown.ranking)}
-    found: dict[str, int] = {}
+    ranks: dict[str, int] = {}
     for rank, i in enumerate(_by_size(shown)):
         a, b = shown.edges[i]
-        found.setdefault(a, rank)
-        found.setdefault(node_of(b), rank)
-    return found
+        ranks.setdefault(a, rank)
+        ranks.setdefault(node_of(b), rank)
+    return ranks
 
 
 def _by_size(shown: Circuit) -> list[int]:
@@ -100,9 +100,9 @@ def _rows(circuit: Circuit, at: dict[str, tuple[float, float]], width: int) -> l
     names = {y: name for name, (_, y) in at.items()}
     out = []
     for y, name in sorted(names.items()):
-        said = f"layer {layer_of(name, circuit.n_layers):.0f}" if name.startswith("L") else name
+        label = f"layer {layer_of(name, circuit.n_layers):.0f}" if name.startswith("L") else name
         out.append(element("line", x1=_LEFT - 6, x2=width, y1=y, y2=y, stroke="#eeeeee"))
-        out.append(element("text", said, x=8, y=y + 4, fill="#666666"))
+        out.append(element("text", label, x=8, y=y + 4, fill="#666666"))
     return out
 
 
@@ -156,13 +156,13 @@ def _nodes(
     circuit: Circuit, at: dict[str, tuple[float, float]], ranks: dict[str, int]
 ) -> list[Markup]:
     known = dict(zip(circuit.nodes, circuit.largest.tolist(), strict=True))
-    said = {n: circuit.said(i, circuit.unit) for i, n in enumerate(circuit.nodes)}
+    texts = {n: circuit.said(i, circuit.unit) for i, n in enumerate(circuit.nodes)}
     size = max((abs(s) for s in known.values()), default=0.0) or 1.0
     role = {name: r for r, names in circuit.roles.items() for name in names}
     out = []
     for name, (x, y) in at.items():
         score = known.get(name, 0.0)
-        text = f"{name}: {said[name]}" if name in known else name
+        text = f"{name}: {texts[name]}" if name in known else name
         text += f", {role[name]}" if name in role else ""
         box = {"x": x - _WIDE / 2, "y": y - _HIGH / 2, "width": _WIDE, "height": _HIGH, "rx": 4}
         out.append(

@@ -53,8 +53,8 @@ def differences_page(found: ModelDifferences, *, title: str | None = None) -> by
     ]
     parts.append(("Largest differences by metric", *tables))
     parts.append(("In numbers", data_table(found.to_pandas(), "differences")))
-    made = dict(found.provenance)
-    return page(name, None, parts, made, about=ABOUT, heading=line)
+    provenance = dict(found.provenance)
+    return page(name, None, parts, provenance, about=ABOUT, heading=line)
 
 
 def _changes(found: ModelDifferences, answer: ComparisonAnswer) -> Iterable[tuple[Any, ...]]:

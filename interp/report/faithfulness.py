@@ -29,14 +29,14 @@ def faithfulness_page(
     found: Faithfulness, *, title: str = "Faithfulness of attributions", command: str | None = None
 ) -> str:
     """Return one HTML page without scripts; equal results give equal bytes."""
-    made = dict(found.provenance)
-    targets = list(dict.fromkeys(made.pop("targets", [])))
-    versions = made.pop("versions", {})
-    made |= versions if isinstance(versions, dict) else {}
-    model = made.pop("model_id", "")
+    provenance = dict(found.provenance)
+    targets = list(dict.fromkeys(provenance.pop("targets", [])))
+    versions = provenance.pop("versions", {})
+    provenance |= versions if isinstance(versions, dict) else {}
+    model = provenance.pop("model_id", "")
     more = f" and {len(targets) - 3} more" if len(targets) > 3 else ""
-    made["targets"] = ", ".join(map(str, targets[:3])) + more
-    parts = [pair_list(made), *_measures(found), *_failures(found), *_deceived(found)]
+    provenance["targets"] = ", ".join(map(str, targets[:3])) + more
+    parts = [pair_list(provenance), *_measures(found), *_failures(found), *_deceived(found)]
     warnings = [w for w in (found.warning, found.incomplete_warning) if w]
     values = {
         "command": command,

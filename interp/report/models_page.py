@@ -63,8 +63,8 @@ def models_answer(roles: HeadRoles, models: Sequence[str], failed: Mapping[str, 
         role.noun: len({x.model for x in roles.assigned if role.id in x.roles}) for role in ROLES
     }
     order = sorted(((n, noun) for noun, n in count.items() if n), key=lambda x: -x[0])
-    found = ", ".join(f"{n} {'has' if n == 1 else 'have'} {_a(noun)}" for n, noun in order[:NAMED])
-    text = f"Of {len(models)} models, {found or 'none has a head with a role'}"
+    listed = ", ".join(f"{n} {'has' if n == 1 else 'have'} {_a(noun)}" for n, noun in order[:NAMED])
+    text = f"Of {len(models)} models, {listed or 'none has a head with a role'}"
     return f"{text}; {len(failed)} could not be scored" if failed else text
 
 
@@ -77,13 +77,13 @@ def _roles(
 ) -> Markup:
     """Return a row per model: the number of heads of each role, and the strongest of them."""
     there = [role for role in ROLES if any(role.id in x.roles for x in roles.assigned)]
-    own: dict[str, list[Any]] = {name: [] for name in models}
+    by_model: dict[str, list[Any]] = {name: [] for name in models}
     for x in roles.assigned:
-        own[x.model].append(x)
+        by_model[x.model].append(x)
     sizes = _sizes(table)
     rows = []
     for name in models:
-        heads = own[name]
+        heads = by_model[name]
         judged = any(x.role is not None for x in heads)
         cells = [*sizes[name]]
         for role in there:
@@ -97,19 +97,19 @@ def _roles(
 
 
 def _size(head: Any, role: str) -> float:
-    found = head.first(role)
-    return float("-inf") if found is None or found.size != found.size else found.size
+    evidence = head.first(role)
+    return float("-inf") if evidence is None or evidence.size != evidence.size else evidence.size
 
 
 def _sizes(table: HeadTable) -> dict[str, list[Markup]]:
     """Return the numbers of layers and heads of each model."""
     frame: Any = table.to_pandas()
     places = frame[["model", "stack", "layer", "head"]].drop_duplicates()
-    found = {}
+    sizes = {}
     for name, mine in places.groupby("model", sort=False):
         layers = len(mine[["stack", "layer"]].drop_duplicates())
-        found[str(name)] = [_number(layers), _number(len(mine))]
-    return found
+        sizes[str(name)] = [_number(layers), _number(len(mine))]
+    return sizes
 
 
 def _number(value: int) -> Markup:
@@ -137,7 +137,7 @@ def _head(head: str | None, name: str, links: Mapping[str, str]) -> Markup:
 def _best(table: HeadTable) -> tuple[dict[tuple[str, str], dict[str, Any]], dict[str, str]]:
     """Return the first head of each model and metric, at the end it declares, and the units."""
     frame: Any = table.to_pandas()
-    ends = {metric: made.get("end") for (_, metric), made in table.provenance.items()}
+    ends = {metric: about.get("end") for (_, metric), about in table.provenance.items()}
     cells: dict[tuple[str, str], dict[str, Any]] = {}
     known = frame[(frame["n"] > 0) & frame["score"].notna()]
     for (name, metric), mine in known.groupby(["model", "metric"], sort=False):
@@ -157,17 +157,17 @@ def _scores(
     several = set(frame.groupby("model")["stack"].nunique().loc[lambda n: n > 1].index)
     rows = []
     for name in models:
-        found = []
+        row_cells = []
         for metric in units:
             row = cells.get((name, metric))
             if row is None:
-                found.append(element("td", "", data_value="", title="not measured"))
+                row_cells.append(element("td", "", data_value="", title="not measured"))
                 continue
             label = f"L{row['layer']}H{row['head']}"
             label = f"{row['stack']}.{label}" if name in several else label
             ends = "" if row["low"] != row["low"] else f" [{row['low']:.3g}, {row['high']:.3g}]"
             null = "" if row["null"] != row["null"] else f", null {row['null']:.3g}"
-            found.append(
+            row_cells.append(
                 element(
                     "td",
                     f"{row['score']:.3g} ",
@@ -176,7 +176,7 @@ def _scores(
                     title=f"{row['score']:.3g}{ends}{null}",
                 )
             )
-        rows.append(_row(name, found, links))
+        rows.append(_row(name, row_cells, links))
     return _table("scores", list(units.items()), rows)
 
 

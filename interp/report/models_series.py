@@ -31,11 +31,11 @@ def families(models: Sequence[str]) -> list[SeriesRow]:
 
 def named_size(name: str) -> tuple[str, float] | None:
     """Return the family and the number of weights that a name states, as in `pythia-160m`."""
-    found = _SIZE.search(name)
-    if found is None:
+    match = _SIZE.search(name)
+    if match is None:
         return None
-    size = float(found[1].replace("_", ".")) * _LETTERS[found[2].lower()]
-    return f"{name[: found.start()]}\u2026{name[found.end() :]}", size
+    size = float(match[1].replace("_", ".")) * _LETTERS[match[2].lower()]
+    return f"{name[: match.start()]}\u2026{name[match.end() :]}", size
 
 
 def _grouped(
@@ -79,8 +79,8 @@ def series_table(
 def _points(
     of: Sequence[tuple[float, str]], best: BestScores, metric: str
 ) -> list[tuple[float, float]]:
-    found = ((at, best.get((name, metric))) for at, name in of)
-    return [(at, float(str(row["score"]))) for at, row in found if row is not None]
+    best_rows = ((at, best.get((name, metric))) for at, name in of)
+    return [(at, float(str(row["score"]))) for at, row in best_rows if row is not None]
 
 
 def _cell(points: list[tuple[float, float]], metric: str, ends: tuple[float, float]) -> Markup:

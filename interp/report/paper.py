@@ -64,8 +64,8 @@ def save_figure(
 
 def save_vector(result: Displayed, path: Path) -> None:
     """Write the figure of a result as SVG or PDF."""
-    own = getattr(result, "to_svg", None)
-    save_figure(result.plot() if own is None else own(), path)  # type: ignore[attr-defined]
+    to_svg = getattr(result, "to_svg", None)
+    save_figure(result.plot() if to_svg is None else to_svg(), path)  # type: ignore[attr-defined]
 
 
 def _sized(drawn: str, width: float, font: str, size: float, caption: str) -> str:
@@ -110,6 +110,6 @@ def _pdf(text: str) -> bytes:
             f"a PDF needs CairoSVG: pip install interp[pdf], and the library cairo of the system "
             f"({error}); or save the figure as .svg"
         ) from error
-    found = cairosvg.svg2pdf(bytestring=text.encode(), unsafe=False)
-    assert found is not None
-    return found
+    content = cairosvg.svg2pdf(bytestring=text.encode(), unsafe=False)
+    assert content is not None
+    return content

@@ -49,11 +49,11 @@ def _file(folder: Path, curve: PruningCurve) -> Path:
 
 
 def _others(folder: Path, written: Collection[Path]) -> list[PruningCurve]:
-    found = []
+    curves = []
     for path in sorted(folder.glob("pruning-*.json")):
         if path not in written:
             try:
-                found.append(PruningCurve.read(path))
+                curves.append(PruningCurve.read(path))
             except StoreError as error:
                 set_aside(path, error.__cause__ or error)
-    return found
+    return curves

@@ -207,10 +207,10 @@ def _pictures(frame: pd.DataFrame) -> Iterator[tuple[str, np.ndarray]]:
         scores = part["score"].to_numpy(float)
         low, high = float(scores.min()), float(scores.max())
         at = part["layer"].to_numpy(int), part["head"].to_numpy(int)
-        found = np.zeros([int(x.max()) + 1 for x in at], dtype=np.float32)
-        found[at] = (scores - low) / (high - low) if high > low else 0.5
+        picture = np.zeros([int(x.max()) + 1 for x in at], dtype=np.float32)
+        picture[at] = (scores - low) / (high - low) if high > low else 0.5
         name = f"{model}/{metric}/{stack}, {low:.3g} to {high:.3g}"
-        yield name, np.kron(found, np.ones((_PIXELS, _PIXELS), dtype=np.float32))
+        yield name, np.kron(picture, np.ones((_PIXELS, _PIXELS), dtype=np.float32))
 
 
 def _required(out: Path | None, to: str) -> Path:

@@ -19,7 +19,7 @@ def write_safety(found: ResultRows, folder: Path, command: str) -> None:
     """Write tables, one JSON document and a page, each atomically."""
     heads = found.wide()
     directions, curves = found.search.to_pandas(), found.curves.wide()
-    made = dict(found.provenance) | {"command": command}
+    provenance = dict(found.provenance) | {"command": command}
     document = {
         "heads": heads.to_dict("records"),
         "directions": directions.to_dict("records"),
@@ -27,7 +27,7 @@ def write_safety(found: ResultRows, folder: Path, command: str) -> None:
         "sahara": {s.form: list(s.taken) for s in found.sahara},
         "spread": {name: vars(one) for name, one in found.spread.items()},
         "refused": list(found.search.refused),
-        "provenance": made,
+        "provenance": provenance,
     }
     parts = [
         ("In short", element("pre", str(found))),
@@ -36,7 +36,7 @@ def write_safety(found: ResultRows, folder: Path, command: str) -> None:
         ("Heads out, one after another", curves),
     ]
     title = f"Refusal of {found.facts['model']}"
-    content = page(title, found.curves.plot(), parts, made, heading=found.first_line())
+    content = page(title, found.curves.plot(), parts, provenance, heading=found.first_line())
     for name, frame in (("heads", heads), ("directions", directions), ("curves", curves)):
         write_atomically(folder / f"{name}.csv", csv_text(frame).encode())
     write_atomically(folder / "safety.json", json_document(document))

@@ -142,7 +142,7 @@ def _maps(found: Several, metric: str) -> Markup:
                 grid[at] = row["score"]
                 titles[at] = f"{Head(*at)}: {row['score']:+.3g}, p_holm {row['p_holm']:.2g}"
             sure = int((mine["p_holm"] < LEVEL).sum())
-            said = f"{name}: {sure} of {len(mine)} heads differ"
+            caption = f"{name}: {sure} of {len(mine)} heads differ"
             drawn = head_map(
                 scale.bins(grid),
                 f"Map of {metric}, {name} minus {found.base}, {stack}",
@@ -150,7 +150,7 @@ def _maps(found: Several, metric: str) -> Markup:
                 titles=titles,
                 role="img",
             )
-            figures.append(element("figure", element("figcaption", said), drawn))
+            figures.append(element("figure", element("figcaption", caption), drawn))
     unit = str(rows["unit"].iloc[0])
     bar = element("div", colour_bar(scale), Markup(" "), unit)
     return element("div", *figures, bar, class_="panels")

@@ -59,12 +59,12 @@ def _first_line(found: Sequence[Attribution]) -> str:
     """Return the answer: the largest tokens, or the largest of each of several attributions."""
     if len(found) == 1:
         return found[0].first_line()
-    said = [
+    largest = [
         f"{shown(token)} {score:.3g} {one.unit} by {one.method}"
         for one in found
         for _, token, score in one.largest(1)
     ]
-    return f"Largest token for {found[0].target}: {', '.join(said)}" if said else ""
+    return f"Largest token for {found[0].target}: {', '.join(largest)}" if largest else ""
 
 
 def _reads_attention(one: Attribution) -> bool:
@@ -133,8 +133,8 @@ def inline(one: Attribution) -> str:
         style += "border-radius:.2rem;white-space:pre-wrap"
         out.append(element("span", shown(token), title=_summary_of(one, i), style=style))
     heading = element("p", f"{one.method} of {one.target} = {one.value:.4g}")
-    said = element("p", f"{scale_text(one)} {one.completeness}")
-    return heading + element("p", Markup(" ").join(out), style="line-height:2.1") + said
+    legend = element("p", f"{scale_text(one)} {one.completeness}")
+    return heading + element("p", Markup(" ").join(out), style="line-height:2.1") + legend
 
 
 def _summary_of(one: Attribution, i: int) -> str:
@@ -143,9 +143,9 @@ def _summary_of(one: Attribution, i: int) -> str:
 
 def scale_of(one: Attribution) -> Scale:
     """Return a scale up to the largest score of the tokens that are not special, or of all."""
-    kept = one.scores[~one.special] if not one.special.all() else one.scores
+    scores = one.scores[~one.special] if not one.special.all() else one.scores
     signed = one.signed and bool((one.scores < 0).any())
-    return Scale.around(np.abs(kept).max(initial=0.0), signed=signed)
+    return Scale.around(np.abs(scores).max(initial=0.0), signed=signed)
 
 
 def scale_text(one: Attribution) -> str:

@@ -33,9 +33,9 @@ def write_trees(
     import pandas as pd
 
     mine = {_weights(one) for one in own}
-    kept = KeptTrees(stored)
-    found = [*own, *(one for one in kept.newest() if _weights(one) not in mine)]
-    apart = _named_apart(found)
+    store = KeptTrees(stored)
+    trees = [*own, *(one for one in store.newest() if _weights(one) not in mine)]
+    apart = _named_apart(trees)
     renamed = {
         new.model: checks[one.model]
         for one, new in zip(own, apart, strict=False)
@@ -49,7 +49,7 @@ def write_trees(
     }
     for name, content in contents.items():
         write_atomically(folder / name, content.encode())
-    return [*contents], len(kept.paths()) - len(apart)
+    return [*contents], len(store.paths()) - len(apart)
 
 
 def trees_document(found: Sequence[TreeScores], checks: Mapping[str, ResultRows | str]) -> str:

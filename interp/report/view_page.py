@@ -51,11 +51,11 @@ def assembled(view: View, title: str, budget: int) -> str:
         if written is None:
             continue
         left = add_zooms(view, store, written, budget - frame.size)
-        kept = add_terms(view, store, written, budget - frame.size, frame.opened)
+        terms = add_terms(view, store, written, budget - frame.size, frame.opened)
         step, coarser = f"{resolution(detail.bits):.1g}", detail.bits < ways[0].bits
         size = f"{budget / 1e6:g}", detail.block, len(detail.kept), coarser
-        said = phrased("precision", detail.bits, step, *size, *kept, ", ".join(left))
-        page = frame.filled(written, store, said)
+        sentence = phrased("precision", detail.bits, step, *size, *terms, ", ".join(left))
+        page = frame.filled(written, store, sentence)
         least = len(page.encode())
         if least <= budget:
             return page
@@ -120,12 +120,12 @@ def _words(view: View) -> dict[str, list[Any]]:
 
     Keys that are the queries are None.
     """
-    found: dict[str, list[Any]] = {}
+    words: dict[str, list[Any]] = {}
     for stack in view.stacks:
         if stack.zooms:
             queries, keys = getattr(view, "tokens", {})[stack.name]
-            found[stack.name] = [queries, None if keys == queries else keys]
-    return found
+            words[stack.name] = [queries, None if keys == queries else keys]
+    return words
 
 
 def as_json(data: object) -> Markup:

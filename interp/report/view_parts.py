@@ -123,14 +123,14 @@ def heads_table(stack: Stack) -> Markup:
     of = "query" if one else "block of queries"
     first = "" if len(stack.queries) < 2 else f" (not counting the first {of})"
     means = "Means over queries" if one else "Means over blocks of queries"
-    said = element("p", f"{means}; the largest weight is of one pair{first}.")
+    explanation = element("p", f"{means}; the largest weight is of one pair{first}.")
     columns = [("head", "head"), *titles.values(), ("from query", "token"), ("to key", "token")]
-    return note + said + table(columns, lines)
+    return note + explanation + table(columns, lines)
 
 
 def links_table(stack: Stack) -> Markup | None:
     """Return the strongest links of all heads of a long prompt, if there are any."""
-    rows = [(head, link) for head, found in stack.links.items() for link in found]
+    rows = [(head, link) for head, links in stack.links.items() for link in links]
     if not rows:
         return None
     rows.sort(key=lambda row: -row[1].weight)
@@ -150,12 +150,14 @@ def _tile(at: int, number: int, tile: Tile) -> Markup:
     """Return a tile of a long prompt as a picture."""
     q, k = tile.queries, tile.keys
     src = data_url(thumbnails([[tile.weights]], tile.weights.shape, palette(False)))
-    said = f"{tile.head}: queries {q.start:,} to {q.stop - 1:,}, keys {k.start:,} to {k.stop - 1:,}"
+    title = (
+        f"{tile.head}: queries {q.start:,} to {q.stop - 1:,}, keys {k.start:,} to {k.stop - 1:,}"
+    )
     row, column = (int(i) for i in np.unravel_index(tile.weights.argmax(), tile.weights.shape))
     query = f"{q.start + row:,} {shown(tile.query_tokens[row])!r}"
     key = f"{k.start + column:,} {shown(tile.key_tokens[column])!r}"
     weight = f"{tile.weights[row, column]:.3f}"
-    return phrased("tile", at, number, tile.why, src, said, weight, query, key)
+    return phrased("tile", at, number, tile.why, src, title, weight, query, key)
 
 
 def token_list(stack: Stack) -> Markup:

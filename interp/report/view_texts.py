@@ -34,7 +34,7 @@ def readings(view: View) -> tuple[list[PageText], list[list[int] | None]]:
     known = view.provenance.get("prompts")
     texts = known.get("text") if isinstance(known, Mapping) else None
     texts = texts if isinstance(texts, Mapping) else {}
-    found: dict[tuple[str, ...], PageText] = {}
+    page_texts: dict[tuple[str, ...], PageText] = {}
     of_stacks: list[list[int] | None] = []
     for stack in view.stacks:
         if stack.picture is not None:
@@ -46,12 +46,12 @@ def readings(view: View) -> tuple[list[PageText], list[list[int] | None]]:
         for tokens, role in zip(
             whole, (reads, "source" if stack.name == "cross" else reads), strict=True
         ):
-            if tokens not in found:
+            if tokens not in page_texts:
                 placed = pieces(tokens, str(texts.get(role, "")))
-                found[tokens] = PageText(role, _in_blocks(placed, stack.block))
-            sides.append(list(found).index(tokens))
+                page_texts[tokens] = PageText(role, _in_blocks(placed, stack.block))
+            sides.append(list(page_texts).index(tokens))
         of_stacks.append(sides)
-    return list(found.values()), of_stacks
+    return list(page_texts.values()), of_stacks
 
 
 def _in_blocks(placed: Sequence[TextPiece], block: int) -> list[TextPiece]:
@@ -85,8 +85,8 @@ def largest_of_view(view: View) -> Largest:
     they count.
     """
     chosen = view.named[:1]
-    found = [one for one in _candidates(view) if not chosen or one.head in chosen]
-    return max(found, key=lambda one: (one.far, one.weight))
+    candidates = [one for one in _candidates(view) if not chosen or one.head in chosen]
+    return max(candidates, key=lambda one: (one.far, one.weight))
 
 
 def _candidates(view: View) -> Iterator[Largest]:
@@ -109,10 +109,10 @@ def _distant(stack: Stack, weights: np.ndarray) -> tuple[bool, int, int]:
     far = (rows > 0) & (columns > 0)
     if stack.queries == stack.keys:
         far = far & (np.abs(rows - columns) > 1)
-    found = bool((far & (weights > 0)).any())
-    allowed = np.where(far, weights, -1.0) if found else weights
+    distant = bool((far & (weights > 0)).any())
+    allowed = np.where(far, weights, -1.0) if distant else weights
     query, key = np.unravel_index(int(allowed.argmax()), weights.shape)
-    return found, int(query), int(key)
+    return distant, int(query), int(key)
 
 
 def _named(stack: Stack, side: str, at: int) -> str:

@@ -33,12 +33,12 @@ def write_maps(
 ) -> Path:
     """Write the maps of the first images as a page and as JSON; return the page's path."""
     labels = None if pictures.labels is None else pictures.labels[:SHOWN]
-    found = vision.image_maps(model, pictures.pixels[:SHOWN], list(maps), labels=labels)
+    result = vision.image_maps(model, pictures.pixels[:SHOWN], list(maps), labels=labels)
     folder = folder_for(out, name, "maps.html", {**about, "maps": list(maps)})
-    found.save(folder / "maps.json")
-    parts = [(f"image {i}", svg(found.plot(i))) for i in range(len(found.pixels))]
+    result.save(folder / "maps.json")
+    parts = [(f"image {i}", svg(result.plot(i))) for i in range(len(result.pixels))]
     title = f"Maps of {model.name}"
-    content = page(title, None, parts, found.provenance, heading=found.first_line())
+    content = page(title, None, parts, result.provenance, heading=result.first_line())
     write_atomically(folder / "maps.html", content)
     return folder / "maps.html"
 

@@ -66,8 +66,8 @@ def check_token_scores(method: str | AttributionMethod, model: Model, prompt: An
     """Check that each token has a finite score of the declared sign, and that nothing changes."""
     declared, _ = ATTRIBUTION_METHODS.given(method, {})
     with model_unchanged(model, declared.name):
-        found = _explained(method, model, prompt)
-    scores, n = np.asarray(found.scores), len(found.tokens)
+        result = _explained(method, model, prompt)
+    scores, n = np.asarray(result.scores), len(result.tokens)
     require_kept(
         scores.shape == (n,) and bool(np.isfinite(scores).all()),
         f"{declared.name} must give one finite score per token; it gives {scores.shape} for {n}",
@@ -78,8 +78,8 @@ def check_token_scores(method: str | AttributionMethod, model: Model, prompt: An
         f" is {scores.min():.3g}",
     )
     require_kept(
-        found.method.partition(":")[0] == declared.name,
-        f"the result of {declared.name} must name it; it names {found.method!r}",
+        result.method.partition(":")[0] == declared.name,
+        f"the result of {declared.name} must name it; it names {result.method!r}",
     )
 
 

@@ -66,21 +66,21 @@ def check_node_scores(
     """Check that each node has one finite score of the stated sign, and that nothing changes."""
     name = CIRCUIT_METHODS.given(method, {})[0].name
     with model_unchanged(model, name):
-        found = score_nodes(model, task, method, **options)
-    n = len(found.nodes)
+        result = score_nodes(model, task, method, **options)
+    n = len(result.nodes)
     require_kept(
-        found.per_prompt.shape[0] == n == len(set(found.nodes)),
-        f"{name} must score every node once; it gives {found.per_prompt.shape[0]} rows for {n}"
-        f" nodes, of which {len(set(found.nodes))} differ",
+        result.per_prompt.shape[0] == n == len(set(result.nodes)),
+        f"{name} must score every node once; it gives {result.per_prompt.shape[0]} rows for {n}"
+        f" nodes, of which {len(set(result.nodes))} differ",
     )
-    scored = found.per_prompt[~np.isin(found.nodes, found.unmeasured)]
+    scored = result.per_prompt[~np.isin(result.nodes, result.unmeasured)]
     require_kept(
         bool(np.isfinite(scored).all()),
         f"{name} must give finite scores, and name the nodes without one in `unmeasured`",
     )
-    require_kept(bool(found.unit), f"{name} must state the unit of its scores")
+    require_kept(bool(result.unit), f"{name} must state the unit of its scores")
     require_kept(
-        found.signed or bool((scored >= -1e-9).all()),
+        result.signed or bool((scored >= -1e-9).all()),
         f"{name} states signed=False and must give no score below 0; the lowest is"
         f" {scored.min():.3g}",
     )

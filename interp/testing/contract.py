@@ -93,11 +93,11 @@ def check_example(declared: Declaration, **names: Any) -> None:
     """Run the example of a docstring, if there is one, and compare what it prints."""
     known = getattr(declared.function, "__globals__", {}) | names | {declared.name: declared}
     test = doctest.DocTestParser().get_doctest(declared.doc, known, declared.name, None, 0)
-    said: list[str] = []
+    printed: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE, verbose=False)
-    runner.run(test, out=said.append)
+    runner.run(test, out=printed.append)
     require_kept(
         runner.failures == 0,
         f"the example in the docstring of {declared.name} must print what it shows: "
-        + " ".join("".join(said).split()),
+        + " ".join("".join(printed).split()),
     )

@@ -69,31 +69,31 @@ def check_metric(
         OptionError: the model cannot be scored by this metric, or the other value of an option is
             not given.
     """
-    found = bound(metric)
-    declared, model = found.analysis, one_model(model)
+    checked = bound(metric)
+    declared, model = checked.analysis, one_model(model)
     check_docstring(declared)
     check_declared_options(declared)
     check_example(declared, picture=picture)
-    if (reason := why_not(model, found)) is not None:
+    if (reason := why_not(model, checked)) is not None:
         raise OptionError(f"{reason}; give check_metric a model that {declared.name} scores")
     prompts = repeated_halves(model) if prompts is None else prompts
-    check_scores(found, model, prompts)
-    plain = scores_per_head(found, model, prompts) if declared.options else None
+    check_scores(checked, model, prompts)
+    plain = scores_per_head(checked, model, prompts) if declared.options else None
     for name, option in declared.options.items():
-        given = (options or {}).get(name, other_value(option.default))
-        if given is None:
+        changed = (options or {}).get(name, other_value(option.default))
+        if changed is None:
             raise OptionError(
                 f"the option {name} of {declared.name} has the default {option.default!r}; give"
                 f" check_metric another value that changes a score, as options={{{name!r}: ...}}"
             )
-        check_option(found, model, prompts, name, given, plain)
+        check_option(checked, model, prompts, name, changed, plain)
     if declared.kind in ("detector", "statistic"):
-        check_batches(found, model, prompts)
-        check_padding(found, model, prompts)
-        check_engines(found, model, prompts)
+        check_batches(checked, model, prompts)
+        check_padding(checked, model, prompts)
+        check_engines(checked, model, prompts)
     if declared.kind == "detector" and not declared.reads_segments:
-        check_ideal_head(found)
-        check_even_attention(found)
+        check_ideal_head(checked)
+        check_even_attention(checked)
 
 
 def repeated_halves(model: Model) -> Prompts:
@@ -118,28 +118,28 @@ def other_value(default: Any) -> Any:
 
 def check_scores(metric: Metric, model: Model, prompts: Any) -> None:
     """Check that every head has one finite score in the declared range, and nothing changes."""
-    found = bound(metric)
-    with model_unchanged(model, found.label):
-        frame = score(model, [found], prompts, null="none").to_pandas()
-    scored = [s for s in model.sites if not found.patterned() or applies(found, s, model)]
+    checked = bound(metric)
+    with model_unchanged(model, checked.label):
+        frame = score(model, [checked], prompts, null="none").to_pandas()
+    scored = [s for s in model.sites if not checked.patterned() or applies(checked, s, model)]
     heads = sum(s.n_heads for s in scored)
     require_kept(
         len(frame) == heads > 0,
-        f"{found.label} must give one score per head; it gives {len(frame)} for {heads} heads",
+        f"{checked.label} must give one score per head; it gives {len(frame)} for {heads} heads",
     )
     values = frame["score"].to_numpy()
     silent = int((~np.isfinite(values)).sum())
     require_kept(
         silent == 0,
-        f"{found.label} must give finite scores; {silent} of {heads} are NaN or infinite",
+        f"{checked.label} must give finite scores; {silent} of {heads} are NaN or infinite",
     )
-    low, high = found.analysis.low, found.analysis.high
+    low, high = checked.analysis.low, checked.analysis.high
     inside = (low is None or values.min() >= low - 1e-6) and (
         high is None or values.max() <= high + 1e-6
     )
     require_kept(
         inside,
-        f"{found.label} must give scores in its declared range, {low} to {high}; they are in"
+        f"{checked.label} must give scores in its declared range, {low} to {high}; they are in"
         f" {values.min():.6g} to {values.max():.6g}",
     )
 
@@ -158,46 +158,47 @@ def check_option(
     plain: np.ndarray | None = None,
 ) -> None:
     """Check that an option changes a score, and that the label names its value."""
-    found = bound(metric)
-    changed = found.analysis.bind(**(dict(found.options) | {option: value}))
+    checked = bound(metric)
+    changed = checked.analysis.bind(**(dict(checked.options) | {option: value}))
     require_kept(
         f"{option}={value}" in changed.label,
-        f"the label of {found.label} must name {option}={value}; it is {changed.label!r}",
+        f"the label of {checked.label} must name {option}={value}; it is {changed.label!r}",
     )
-    plain = scores_per_head(found, model, prompts) if plain is None else plain
+    plain = scores_per_head(checked, model, prompts) if plain is None else plain
     require_kept(
         not np.allclose(plain, scores_per_head(changed, model, prompts), atol=1e-9),
-        f"every option of {found.analysis.name} must change a score; {option}={value} changes none",
+        f"every option of {checked.analysis.name} must change a score; {option}={value} changes "
+        "none",
     )
 
 
 def check_batches(metric: Metric, model: Model, prompts: Any) -> None:
     """Check that prompts score in a batch as each does alone."""
-    found = bound(metric)
+    checked = bound(metric)
     together, alone = (
-        reduce_patterns(model, prompts, [found], batch_size=size)[0] for size in (4, 1)
+        reduce_patterns(model, prompts, [checked], batch_size=size)[0] for size in (4, 1)
     )
-    contract = f"{found.label} must score prompts in a batch as each alone"
+    contract = f"{checked.label} must score prompts in a batch as each alone"
     _require_equal(model, together, alone, contract, absolute=2e-6)
 
 
 def check_padding(metric: Metric, model: Model, prompts: Prompts) -> None:
     """Check that padding on the left and on the right gives the same scores."""
-    found = bound(metric)
+    checked = bound(metric)
     right, left = (
-        reduce_patterns(model, Prompts(prompts.ids, padding=side), [found], batch_size=4)[0]
+        reduce_patterns(model, Prompts(prompts.ids, padding=side), [checked], batch_size=4)[0]
         for side in ("right", "left")
     )
-    contract = f"{found.label} must not change with padding: use positions without it, as given"
+    contract = f"{checked.label} must not change with padding: use positions without it, as given"
     _require_equal(model, right, left, contract, absolute=5e-6)
 
 
 def check_engines(metric: Metric, model: Model, prompts: Any) -> None:
     """Check that streamed and fused passes give what stored patterns give."""
-    found = bound(metric)
-    stored, *others = (reduce_patterns(model, prompts, [found], engine=e)[0] for e in ENGINES)
+    checked = bound(metric)
+    stored, *others = (reduce_patterns(model, prompts, [checked], engine=e)[0] for e in ENGINES)
     for engine, other in zip([*ENGINES][1:], others, strict=True):
-        contract = f"{found.label} must score under engine={engine!r} as with stored patterns"
+        contract = f"{checked.label} must score under engine={engine!r} as with stored patterns"
         _require_equal(model, stored, other, contract, relative=2e-5, absolute=2e-6)
 
 
@@ -213,47 +214,47 @@ def _require_equal(
 
 def check_ideal_head(metric: Metric) -> None:
     """Check that a detector looks only back, and that a head that attends as it says scores 1."""
-    found = bound(metric)
-    target, n = _targets(found), len(TOKENS)
+    checked = bound(metric)
+    target, n = _targets(checked), len(TOKENS)
     at = torch.arange(n)
     later = at[None, :] > at[:, None]
     require_kept(
         not (target & later).any(),
-        f"{found.label} must name keys up to the query only; it names later ones: add"
+        f"{checked.label} must name keys up to the query only; it names later ones: add"
         " `(key <= query)`",
     )
     require_kept(
         bool(target.any()),
-        f"{found.label} must name a key of some query of a prompt that repeats its tokens",
+        f"{checked.label} must name a key of some query of a prompt that repeats its tokens",
     )
-    own = torch.where(target.any(1, keepdim=True), target.double(), torch.eye(n).double())
-    reached = _score_of(found, own / own.sum(1, keepdim=True))
+    ideal = torch.where(target.any(1, keepdim=True), target.double(), torch.eye(n).double())
+    reached = _score_of(checked, ideal / ideal.sum(1, keepdim=True))
     require_kept(
         math.isclose(reached, 1.0, abs_tol=1e-12),
-        f"a head that attends to the targets of {found.label} must score 1, not {reached:.6g}",
+        f"a head that attends to the targets of {checked.label} must score 1, not {reached:.6g}",
     )
 
 
 def check_even_attention(metric: Metric) -> None:
     """Check a detector's score of even attention against its predicate, one pair at a time."""
-    found = bound(metric)
+    checked = bound(metric)
     even = torch.ones(len(TOKENS), len(TOKENS)).tril().double()
     shares = []
     for query in range(len(TOKENS)):
         hits = sum(
-            bool(_predicate(found, np.int64(query), np.int64(key), np.array(TOKENS)))
+            bool(_predicate(checked, np.int64(query), np.int64(key), np.array(TOKENS)))
             for key in range(query + 1)
         )
         if hits:
             shares.append(hits / (query + 1))
     share, reached = (
         math.fsum(shares) / max(len(shares), 1),
-        _score_of(found, even / even.sum(1, keepdim=True)),
+        _score_of(checked, even / even.sum(1, keepdim=True)),
     )
     require_kept(
         math.isclose(reached, share, abs_tol=1e-12),
-        f"even attention must score the share of visible keys that {found.label} names, one pair at"
-        f" a time {share:.6g}, not {reached:.6g}; use elementwise operations only",
+        f"even attention must score the share of visible keys that {checked.label} names, one pair "
+        f"at a time {share:.6g}, not {reached:.6g}; use elementwise operations only",
     )
 
 

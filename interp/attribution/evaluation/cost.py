@@ -45,22 +45,22 @@ class PassCounts:
 @contextmanager
 def counted_passes(module: nn.Module) -> Iterator[PassCounts]:
     """Count the inputs of this thread's runs of a model, each input of a batch once."""
-    found = PassCounts()
+    counts = PassCounts()
 
     def leave(inner: nn.Module, args: tuple, kwargs: dict, output: Any) -> None:
         x = _first_tensor(output)
         if x is None:
             return
-        found.forward += len(x)
+        counts.forward += len(x)
         if x.requires_grad and torch.is_grad_enabled():
             x.register_hook(count)
 
     def count(g: Tensor) -> None:
-        found.backward += len(g)
+        counts.backward += len(g)
 
     handle = module.register_forward_hook(in_this_thread(leave), with_kwargs=True)
     try:
-        yield found
+        yield counts
     finally:
         handle.remove()
 
@@ -98,11 +98,11 @@ def method_cost(
     Raises:
         PromptError, UnknownName, OptionError: see `faithfulness`.
     """
-    given, chosen = read_texts(texts), choose_methods(methods)
-    wanted = resolve(model, given, targets)
-    found = np.full((len(COUNTED), len(chosen), len(given)), np.nan)
+    prompts, chosen = read_texts(texts), choose_methods(methods)
+    wanted = resolve(model, prompts, targets)
+    costs = np.full((len(COUNTED), len(chosen), len(prompts)), np.nan)
     notes, ids = {}, []
-    for i, (text, target) in enumerate(zip(given, wanted, strict=True)):
+    for i, (text, target) in enumerate(zip(prompts, wanted, strict=True)):
         ids.append(Example(model, text, target).ids)
         for k, one in enumerate(chosen):
             for _ in range(2 if i == 0 else 1):
@@ -114,8 +114,8 @@ def method_cost(
                 except InterpError as error:
                     notes.setdefault(one.label, str(error))
                     break
-                found[:, k, i] = passes.forward, passes.backward, spent
-    made = result_provenance(
+                costs[:, k, i] = passes.forward, passes.backward, spent
+    provenance = result_provenance(
         model,
         "interp.attribution.method_cost",
         Prompts(tuple(ids)),
@@ -126,5 +126,5 @@ def method_cost(
         for kind, unit in COUNTED.items()
         for one in chosen
     ]
-    values = found.reshape(-1, len(given))
-    return prompt_means(about, ("method",), values, notes=notes, provenance=made)
+    values = costs.reshape(-1, len(prompts))
+    return prompt_means(about, ("method",), values, notes=notes, provenance=provenance)

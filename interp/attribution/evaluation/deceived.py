@@ -77,7 +77,7 @@ def deceived(methods: Iterable[BoundMethod], n: int = 16) -> ResultRows:
         message and NaN. `per_prompt` has the rank in each sentence. Fact: warning, see
         `warning`.
     """
-    found, values = [], []
+    rows, values = [], []
     examples = _examples(n)
     chance = float(np.mean([(len(e) - 1) / 2 for e, _ in examples]))
     for chosen in methods:
@@ -85,14 +85,14 @@ def deceived(methods: Iterable[BoundMethod], n: int = 16) -> ResultRows:
             ranks = np.array([_rank(chosen, e, cause) for e, cause in examples])
         except InterpError as error:
             nan = float("nan")
-            found.append(
+            rows.append(
                 Deceived(chosen.label, chosen.method.needs, nan, nan, chance, nan, n, str(error))
             )
             values.append(np.full(n, nan))
             continue
         values.append(ranks)
         sem = float(standard_error(ranks))
-        found.append(
+        rows.append(
             Deceived(
                 chosen.label,
                 chosen.method.needs,
@@ -104,17 +104,17 @@ def deceived(methods: Iterable[BoundMethod], n: int = 16) -> ResultRows:
             )
         )
     sentences = Prompts(tuple(tuple(e.ids) for e, _ in examples))
-    made = result_provenance(
+    provenance = result_provenance(
         examples[0][0].model, "interp.attribution.deceived", sentences, seed=HELD_OUT
     )
     per_prompt = np.stack(values) if values else np.empty((0, n))
-    columns = {name: [getattr(d, name) for d in found] for name in Deceived.__dataclass_fields__}
-    facts = {"metric": "rank of the deciding word", "unit": "rank", "warning": warning(found)}
+    columns = {name: [getattr(d, name) for d in rows] for name in Deceived.__dataclass_fields__}
+    facts = {"metric": "rank of the deciding word", "unit": "rank", "warning": warning(rows)}
     return ResultRows(
         "DeceptionTest",
         columns,
         ("method",),
-        made,
+        provenance,
         facts,
         per_prompt,
         by="lowest",

@@ -30,7 +30,7 @@ def values_hidden(
     """
     if batch_size < 1:
         raise OptionError(f"batch size {batch_size} is too small; it must be at least 1")
-    found = []
+    values = []
     for start in range(0, len(gone), batch_size):
         part = torch.from_numpy(np.ascontiguousarray(gone[start : start + batch_size]))
         inputs = {
@@ -48,13 +48,13 @@ def values_hidden(
                 )
             hidden = part.to(call.z.device)[:, None, None, :]
             if site.stack != "cross":
-                own = torch.eye(len(example), dtype=torch.bool, device=hidden.device)
-                hidden = hidden & ~own
+                diagonal = torch.eye(len(example), dtype=torch.bool, device=hidden.device)
+                hidden = hidden & ~diagonal
             call.z = call.mix(pattern_without(call, site, hidden)).to(call.z.dtype)
 
         with torch.no_grad(), example.model.visited(visit, stage="mix"):
-            found.append(example.read(example.model.run(inputs)).double().cpu())
-    return torch.cat(found).numpy() if found else np.empty(0)
+            values.append(example.read(example.model.run(inputs)).double().cpu())
+    return torch.cat(values).numpy() if values else np.empty(0)
 
 
 def pattern_without(

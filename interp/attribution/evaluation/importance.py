@@ -91,7 +91,7 @@ def compare_importance(
         ]
         picked = best_diagonal(seen, how)
         chosen = [with_head(one, picked) for one in chosen]
-    found = faithfulness(
+    result = faithfulness(
         model,
         every[n_selection:],
         chosen,
@@ -104,10 +104,10 @@ def compare_importance(
         resume=resume,
         progress=progress,
     )
-    made: dict[str, Any] = {**found.provenance, "made_by": "compare_importance"}
+    provenance: dict[str, Any] = {**result.provenance, "made_by": "compare_importance"}
     if n_selection:
-        made |= {"chosen_on": n_selection, "chosen_head": picked}
-    return replace(found, provenance=made)
+        provenance |= {"chosen_on": n_selection, "chosen_head": picked}
+    return replace(result, provenance=provenance)
 
 
 def with_head(method: BoundMethod, head: str) -> BoundMethod:

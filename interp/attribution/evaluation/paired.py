@@ -98,8 +98,8 @@ def limit(
 
 def _units(there: Array, clusters: Sequence[str] | None) -> set[str]:
     """Return the independent units, texts or clusters, among the marked texts."""
-    kept = np.flatnonzero(there).tolist()
-    return {str(i) if clusters is None else clusters[i] for i in kept}
+    indices = np.flatnonzero(there).tolist()
+    return {str(i) if clusters is None else clusters[i] for i in indices}
 
 
 def p_against(
@@ -116,8 +116,8 @@ def p_against(
     """
     others = [method for method in values if method != baseline]
     apart = [values[method] - values[baseline] for method in others]
-    found = [paired_p(x, clusters, flips=flips, seed=seed) for x in apart]
-    return dict(zip(others, holm(np.array(found)).tolist(), strict=True)) if others else {}
+    p_values = [paired_p(x, clusters, flips=flips, seed=seed) for x in apart]
+    return dict(zip(others, holm(np.array(p_values)).tolist(), strict=True)) if others else {}
 
 
 def method_differences(
@@ -131,16 +131,16 @@ def method_differences(
 
     With labels of clusters, errors are over clusters and whole clusters are flipped.
     """
-    found: list[tuple[str, str, float, float, int, float]] = []
+    tests: list[tuple[str, str, float, float, int, float]] = []
     units: list[int] = []
     for first, second in combinations(values, 2):
         x = values[first] - values[second]
         one = cluster_summary(x[:, None], clusters)
         p = paired_p(x, clusters, flips=flips, seed=seed)
-        found.append((first, second, float(one.score[0]), float(one.sem[0]), one.n, p))
+        tests.append((first, second, float(one.score[0]), float(one.sem[0]), one.n, p))
         units.append(one.clusters)
-    corrected = holm(np.array([f[-1] for f in found]))
+    corrected = holm(np.array([f[-1] for f in tests]))
     return [
         Difference(*f, float(c), least_sign_flip_p(number, flips))
-        for f, c, number in zip(found, corrected, units, strict=True)
+        for f, c, number in zip(tests, corrected, units, strict=True)
     ]

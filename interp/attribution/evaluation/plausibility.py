@@ -77,16 +77,18 @@ def plausibility(
 
     Reference: DeYoung et al. 2020, "ERASER: A Benchmark to Evaluate Rationalized NLP Models".
     """
-    given = read_rationales(rationales) if isinstance(rationales, (str, Path)) else list(rationales)
-    if not given:
+    annotated = (
+        read_rationales(rationales) if isinstance(rationales, (str, Path)) else list(rationales)
+    )
+    if not annotated:
         raise OptionError("no rationales given; give at least one")
     chosen = choose_methods(methods)
-    asked = one_each(targets, len(given))
+    asked = one_each(targets, len(annotated))
     rng = np.random.default_rng(seed)
-    found = np.full((len(AGREEMENT), len(chosen), len(given)), np.nan)
-    draws = np.full((len(AGREEMENT), len(given), DRAWS), np.nan)
+    agreement = np.full((len(AGREEMENT), len(chosen), len(annotated)), np.nan)
+    draws = np.full((len(AGREEMENT), len(annotated), DRAWS), np.nan)
     notes, ids = {}, []
-    for i, (one, target) in enumerate(zip(given, asked, strict=True)):
+    for i, (one, target) in enumerate(zip(annotated, asked, strict=True)):
         if one.evidence.all() or not one.evidence.any():
             raise OptionError(
                 f"rationale {one.name}: {int(one.evidence.sum())} of {len(one.words)} words are "
@@ -107,31 +109,31 @@ def plausibility(
                 continue
             words = word_scores(scores, which, len(one.words))
             for m, measure in enumerate(AGREEMENT.values()):
-                found[m, k, i] = measure(words, one.evidence)
+                agreement[m, k, i] = measure(words, one.evidence)
         if progress is not None:
-            progress("documents", i + 1, len(given))
+            progress("documents", i + 1, len(annotated))
     about = [
         {"metric": measure, "method": one.label, "unit": "share"}
         for measure in AGREEMENT
         for one in chosen
     ]
     nulls = np.repeat(draws.mean(2), len(chosen), axis=0)
-    made = result_provenance(
+    provenance = result_provenance(
         model,
         "interp.attribution.plausibility",
         Prompts(tuple(ids)),
         seed=seed,
         methods=[one.label for one in chosen],
     )
-    values = found.reshape(-1, len(given))
+    values = agreement.reshape(-1, len(annotated))
     tested = prompt_means(
         about,
         ("method",),
         values,
         np.where(np.isnan(values), np.nan, nulls),
-        clusters=[one.document for one in given],
+        clusters=[one.document for one in annotated],
         notes=notes,
-        provenance=made,
+        provenance=provenance,
     )
     drawn = np.repeat(draws, len(chosen), 0)
     by_ranks = [ranking_p(x, each, rng) for x, each in zip(values, drawn, strict=True)]
@@ -153,10 +155,10 @@ def ranking_p(
     there = ~np.isnan(values)
     if not there.any():
         return 1.0
-    kept = drawn[there]
-    chosen = rng.integers(kept.shape[1], size=(RANKINGS, len(kept)))
-    null = np.abs(kept[np.arange(len(kept)), chosen].mean(1) - kept.mean())
-    seen = abs(float(values[there].mean()) - float(kept.mean()))
+    shown = drawn[there]
+    chosen = rng.integers(shown.shape[1], size=(RANKINGS, len(shown)))
+    null = np.abs(shown[np.arange(len(shown)), chosen].mean(1) - shown.mean())
+    seen = abs(float(values[there].mean()) - float(shown.mean()))
     return float((1 + (null >= seen - 1e-12).sum()) / (1 + RANKINGS))
 
 
@@ -204,6 +206,6 @@ def _overlap(a: tuple[int, int], b: tuple[int, int]) -> float:
 
 
 def _top(scores: Array, evidence: Array) -> Bool[Array, " word"]:
-    found = np.zeros(len(scores), dtype=bool)
-    found[np.argsort(-scores, kind="stable")[: int(evidence.sum())]] = True
-    return found
+    top = np.zeros(len(scores), dtype=bool)
+    top[np.argsort(-scores, kind="stable")[: int(evidence.sum())]] = True
+    return top

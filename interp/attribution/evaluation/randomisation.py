@@ -72,9 +72,9 @@ def randomisation_check(
 
     Reference: Adebayo et al. 2018, "Sanity Checks for Saliency Maps".
     """
-    given, chosen = read_texts(texts), choose_methods(methods)
-    wanted = resolve(model, given, targets)
-    examples = [Example(model, t, w) for t, w in zip(given, wanted, strict=True)]
+    prompts, chosen = read_texts(texts), choose_methods(methods)
+    wanted = resolve(model, prompts, targets)
+    examples = [Example(model, t, w) for t, w in zip(prompts, wanted, strict=True)]
     before = [[_sizes(one, e) for e in examples] for one in chosen]
     steps = cascade(model)
     changed = copy.deepcopy(model.module)
@@ -86,7 +86,7 @@ def randomisation_check(
         other = load(changed, tokenizer=model.tokenizer, name=f"{model.name}, random", check=False)
         others = [Example(other, e.inputs, e.target) for e in examples]
         for k, one in enumerate(chosen):
-            found, null = np.full((2, len(examples)), np.nan)
+            correlations, null = np.full((2, len(examples)), np.nan)
             for i, e in enumerate(others):
                 try:
                     after = _sizes(one, e)
@@ -95,7 +95,7 @@ def randomisation_check(
                     continue
                 mine = before[k][i]
                 where = ~e.special if (~e.special).sum() > 2 else np.ones(len(e), bool)
-                found[i] = _rank(mine[where], after[where])
+                correlations[i] = _rank(mine[where], after[where])
                 drawn = [_rank(mine[where], rng.random(where.sum())) for _ in range(NULLS)]
                 null[i] = np.mean(drawn)
             about.append(
@@ -107,11 +107,11 @@ def randomisation_check(
                     "unit": "correlation",
                 }
             )
-            rows.append(found)
+            rows.append(correlations)
             nulls.append(null)
         if progress is not None:
             progress("layers", number + 1, len(steps))
-    made = result_provenance(
+    provenance = result_provenance(
         model,
         "interp.attribution.randomisation_check",
         Prompts(tuple(e.ids for e in examples)),
@@ -125,7 +125,7 @@ def randomisation_check(
         np.stack(nulls),
         clusters=clusters,
         notes=notes,
-        provenance=made,
+        provenance=provenance,
     )
 
 

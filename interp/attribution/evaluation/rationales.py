@@ -54,7 +54,7 @@ def read_rationales(path: str | Path) -> list[Rationale]:
     """
     path = Path(path)
     documents = _documents(path.parent)
-    found = []
+    rationales = []
     for at, line in enumerate(_lines(path), 1):
         where = f"{path} line {at}"
         try:
@@ -83,10 +83,10 @@ def read_rationales(path: str | Path) -> list[Rationale]:
         evidence = np.zeros(len(words), dtype=bool)
         for span in spans:
             evidence[_span(span, words, where)] = True
-        found.append(Rationale(name, words, evidence, label, document))
-    if not found:
+        rationales.append(Rationale(name, words, evidence, label, document))
+    if not rationales:
         raise PromptError(f"{path} holds no annotations; write one JSON object per line")
-    return found
+    return rationales
 
 
 def _lines(path: Path) -> list[str]:
@@ -163,6 +163,6 @@ def word_scores(
     scores: Float[Array, " token"], which: Int[Array, " token"], n: int
 ) -> Float[Array, " word"]:
     """Sum the absolute scores of the tokens of each word."""
-    found = np.zeros(n)
-    np.add.at(found, which[which >= 0], np.abs(scores[which >= 0]))
-    return found
+    sums = np.zeros(n)
+    np.add.at(sums, which[which >= 0], np.abs(scores[which >= 0]))
+    return sums

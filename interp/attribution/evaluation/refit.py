@@ -74,9 +74,9 @@ def refit_check(
     Reference: Hooker et al. 2019, "A Benchmark for Interpretability Methods in Deep Neural
     Networks" (ROAR).
     """
-    given, chosen = read_texts(texts), choose_methods(methods)
-    if len(labels) != len(given):
-        raise OptionError(f"{len(labels)} labels for {len(given)} texts; give one per text")
+    prompts, chosen = read_texts(texts), choose_methods(methods)
+    if len(labels) != len(prompts):
+        raise OptionError(f"{len(labels)} labels for {len(prompts)} texts; give one per text")
     classes = sorted(set(labels))
     few = [c for c in classes if list(labels).count(c) < FEWEST_PER_CLASS]
     if len(classes) < 2 or few:
@@ -87,8 +87,8 @@ def refit_check(
         raise OptionError(
             f"shares={tuple(shares)}, held_out={held_out}; all must lie between 0 and 1"
         )
-    wanted = resolve(model, given, targets)
-    examples = [Example(model, t, w) for t, w in zip(given, wanted, strict=True)]
+    wanted = resolve(model, prompts, targets)
+    examples = [Example(model, t, w) for t, w in zip(prompts, wanted, strict=True)]
     rng = np.random.default_rng(seed)
     train, judged = _split_classes(labels, held_out, rng)
     truth, notes = np.array([classes.index(x) for x in labels]), {}
@@ -120,7 +120,7 @@ def refit_check(
             )
             rows.append(right[one.label, share])
             nulls.append(np.where(np.isnan(rows[-1]), np.nan, right["(random)", share]))
-    made = result_provenance(
+    provenance = result_provenance(
         model,
         "interp.attribution.refit_check",
         Prompts(tuple(examples[i].ids for i in judged)),
@@ -129,7 +129,12 @@ def refit_check(
         held_out=held_out,
     )
     return prompt_means(
-        about, ("method", "removed"), np.stack(rows), np.stack(nulls), notes=notes, provenance=made
+        about,
+        ("method", "removed"),
+        np.stack(rows),
+        np.stack(nulls),
+        notes=notes,
+        provenance=provenance,
     )
 
 

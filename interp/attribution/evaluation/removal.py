@@ -146,7 +146,7 @@ def _table(example: Example) -> Any:
 def _through_embeddings(example: Example, change: Change, n: int, batch_size: int) -> Array:
     if batch_size < 1:
         raise OptionError(f"batch size {batch_size} is too small; it must be at least 1")
-    table, found = _table(example), []
+    table, values = _table(example), []
     for start in range(0, n, batch_size):
         which = slice(start, min(start + batch_size, n))
         copies = which.stop - which.start
@@ -155,8 +155,8 @@ def _through_embeddings(example: Example, change: Change, n: int, batch_size: in
             for k, v in example.inputs.items()
         }
         with torch.no_grad(), _changed(table, lambda x, which=which: change(x, which)):
-            found.append(example.read(example.model.run(inputs)).double().cpu())
-    return torch.cat(found).numpy()
+            values.append(example.read(example.model.run(inputs)).double().cpu())
+    return torch.cat(values).numpy()
 
 
 @holding

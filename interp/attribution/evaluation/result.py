@@ -99,8 +99,8 @@ class Faithfulness(Result):
         """Value of each row on each text, `[row, text]`; NaN where there is none."""
         values = {measure: self.values(measure) for measure in MEASURES}
         named = self.wide()[["metric", "method"]].itertuples(index=False, name=None)
-        found = [values[measure][method] for measure, method in named]
-        return np.stack(found) if found else np.empty((0, len(self.texts)))
+        rows = [values[measure][method] for measure, method in named]
+        return np.stack(rows) if rows else np.empty((0, len(self.texts)))
 
     @property
     def methods(self) -> list[str]:
@@ -120,10 +120,10 @@ class Faithfulness(Result):
     @property
     def incomplete(self) -> dict[str, int]:
         """Number of texts per method on which the residual exceeds `LARGEST_SHARE` of the total."""
-        found = dict.fromkeys(self.methods, 0)
+        counts = dict.fromkeys(self.methods, 0)
         for row in self.rows:
-            found[row["method"]] += bool(row.get("incomplete"))
-        return {m: n for m, n in found.items() if n}
+            counts[row["method"]] += bool(row.get("incomplete"))
+        return {m: n for m, n in counts.items() if n}
 
     @property
     def incomplete_warning(self) -> str:
@@ -146,11 +146,11 @@ class Faithfulness(Result):
         """
         if measure not in MEASURES:
             raise UnknownName("measure of faithfulness", measure, MEASURES)
-        found = {m: np.full(len(self.texts), np.nan) for m in self.methods}
+        by_method = {m: np.full(len(self.texts), np.nan) for m in self.methods}
         for row in self.rows:
             if row.get(measure) is not None:
-                found[row["method"]][row["text"]] = row[measure]
-        return found
+                by_method[row["method"]][row["text"]] = row[measure]
+        return by_method
 
     def summary(self, measure: str = "spearman") -> list[tuple[str, float, float, int]]:
         """Return method, mean, standard error over texts and number of texts, the best first."""
@@ -173,13 +173,13 @@ class Faithfulness(Result):
             difference over texts, and `per_prompt` has that of each text.
         """
         values = self._measured(measure)
-        found = self._tested(values, seed)
-        apart = [values[d.first] - values[d.second] for d in found]
+        tests = self._tested(values, seed)
+        apart = [values[d.first] - values[d.second] for d in tests]
         per_prompt = np.stack(apart) if apart else np.empty((0, len(self.texts)))
         facts = {"metric": measure, "unit": self._unit(measure), "null": 0.0}
         return ResultRows(
             "MethodDifferences",
-            {name: [getattr(d, name) for d in found] for name in Difference.__dataclass_fields__},
+            {name: [getattr(d, name) for d in tests] for name in Difference.__dataclass_fields__},
             ("first", "second"),
             self.provenance,
             facts,
@@ -224,12 +224,12 @@ class Faithfulness(Result):
         significant, and empty lists are no evidence of equality.
         """
         more = MEASURES[measure][1]
-        found: dict[str, list[str]] = {m: [] for m in self.methods}
+        beaten: dict[str, list[str]] = {m: [] for m in self.methods}
         for d in self._tested(self._measured(measure), 0):
             if d.p_holm < level:
                 wins = (d.difference > 0) == more
-                found[d.first if wins else d.second].append(d.second if wins else d.first)
-        return found
+                beaten[d.first if wins else d.second].append(d.second if wins else d.first)
+        return beaten
 
     def _rows(self) -> pd.DataFrame:
         """One row per measure and method, measures without any value left out."""
@@ -237,14 +237,14 @@ class Faithfulness(Result):
 
         rows = []
         for measure in MEASURES:
-            found = self.summary(measure)
-            null = next((mean for method, mean, _, _ in found if method == NULL), math.nan)
-            for method, mean, sem, n in found if any(n for *_, n in found) else ():
+            means = self.summary(measure)
+            null = next((mean for method, mean, _, _ in means if method == NULL), math.nan)
+            for method, mean, sem, n in means if any(n for *_, n in means) else ():
                 row = {"metric": measure, "method": method, "score": mean, "sem": sem, "n": n}
                 if self.clusters is not None:
                     there = ~np.isnan(self.values(measure)[method])
-                    kept = [c for c, one in zip(self.clusters, there, strict=True) if one]
-                    row["clusters"] = cluster_count(len(kept), kept)
+                    clusters = [c for c, one in zip(self.clusters, there, strict=True) if one]
+                    row["clusters"] = cluster_count(len(clusters), clusters)
                 rows.append(
                     row | {"null": null, "unit": self._unit(measure), "needs": self.needs[method]}
                 )
@@ -266,12 +266,12 @@ class Faithfulness(Result):
         """
         frame = self.to_pandas()
         first_rows(frame, k, by or self._by)  # refuses k and the order also without rows
-        kept: list[int] = []
+        positions: list[int] = []
         for measure, rows in frame.groupby("metric", sort=False):
             order = by or ("score" if MEASURES[str(measure)][1] else "lowest")
-            kept += [int(rows.index[i]) for i in first_rows(rows, k, order)]
-        part = self._take(kept)
-        object.__setattr__(part, "_asked", len(kept))
+            positions += [int(rows.index[i]) for i in first_rows(rows, k, order)]
+        part = self._take(positions)
+        object.__setattr__(part, "_asked", len(positions))
         return part
 
     def texts_to_pandas(self) -> pd.DataFrame:
@@ -364,14 +364,14 @@ class Faithfulness(Result):
             StoreError: a file cannot be written; an existing file is then unchanged.
         """
         folder = Path(folder)
-        made = {
+        contents = {
             "faithfulness.csv": csv_text(self.texts_to_pandas()),
             "faithfulness.json": json_document(self.to_dict(), 1, str).decode(),
             "faithfulness.html": drawn("page", self, command=command),
         }
-        for name, content in made.items():
+        for name, content in contents.items():
             write_atomically(folder / name, content.encode())
-        return [folder / name for name in made]
+        return [folder / name for name in contents]
 
 
 def _number(value: Any) -> Any:

@@ -177,14 +177,14 @@ def faithfulness(
 def read_texts(given: str | Path | Sequence[str]) -> list[str]:
     """Read the texts of a file, one per line, or return the given texts as a list."""
     if isinstance(given, (str, Path)):
-        found = [line.strip() for line in read_lines(given) if line.strip()]
-        if not found:
+        texts = [line.strip() for line in read_lines(given) if line.strip()]
+        if not texts:
             raise PromptError(f"{given} holds no text; write one text per line")
-        return found
-    found = list(given)
-    if not found:
+        return texts
+    texts = list(given)
+    if not texts:
         raise PromptError("no texts given; give at least one")
-    return found
+    return texts
 
 
 def resolve(model: Model, texts: Sequence[str], targets: Targets | None) -> list[AnyTarget | None]:
@@ -238,13 +238,13 @@ def _measured(
         row: dict[str, Any] = {"text": at, "method": chosen_one.label, "tokens": n, "error": ""}
         row |= dict.fromkeys(MEASURES)
         try:
-            found = chosen_one.of(example)
-            row |= {"residual": found.residual, "residual_share": found.residual_share}
-            row["incomplete"] = found.incomplete
-            scores[len(rows)] = found.scores[where]
-            row["spearman"] = _correlation(np.abs(found.scores[where]), np.abs(effect))
-            if found.signed:
-                row["spearman_signed"] = _correlation(found.scores[where], effect)
+            attribution = chosen_one.of(example)
+            row |= {"residual": attribution.residual, "residual_share": attribution.residual_share}
+            row["incomplete"] = attribution.incomplete
+            scores[len(rows)] = attribution.scores[where]
+            row["spearman"] = _correlation(np.abs(attribution.scores[where]), np.abs(effect))
+            if attribution.signed:
+                row["spearman_signed"] = _correlation(attribution.scores[where], effect)
         except InterpError as error:
             row["error"] = f"{type(error).__name__}: {error}"
         rows.append(row)
@@ -258,8 +258,8 @@ def _measured(
 
 def _correlation(a: Float[Array, " token"], b: Float[Array, " token"]) -> float | None:
     """Compute the rank correlation; None if one of the two is constant."""
-    found = float(spearman(np.stack([a, b]))[0, 1])
-    return None if math.isnan(found) else found
+    correlation = float(spearman(np.stack([a, b]))[0, 1])
+    return None if math.isnan(correlation) else correlation
 
 
 def counts(fractions: Iterable[float], n: int) -> list[int]:
@@ -305,12 +305,12 @@ def _by_thinning(
     noise = np.random.default_rng([s.seed, *example.ids]).random(
         (s.draws, len(example), embedding_width(example)), dtype=np.float32
     )
-    found = {}
+    measures = {}
     for k, x in scores.items():
         keep = np.ones((2, len(example)))  # special tokens are kept entirely
         keep[0, where] = 1 - matched_retention(np.abs(x), 1 - s.share)
         keep[1, where] = matched_retention(np.abs(x), s.share)
         both = np.concatenate([kept(p, noise) for p in keep])
         fall = (example.value - values_scaled(example, both, batch_size)).reshape(2, -1).mean(1)
-        found[k] = {"soft_comprehensiveness": float(fall[0]), "soft_sufficiency": float(fall[1])}
-    return found
+        measures[k] = {"soft_comprehensiveness": float(fall[0]), "soft_sufficiency": float(fall[1])}
+    return measures

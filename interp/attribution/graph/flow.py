@@ -36,8 +36,8 @@ def flow(
     check_options(residual, normalise)
     capacity = layer_matrices(patterns, residual, heads, normalise)
     chosen = list(range(capacity.shape[1])) if outputs is None else list(outputs)
-    found = solve_pairs(capacity, chosen, backend, limit)
-    return rows_to_one(found) if normalise == "sum" else found
+    flows = solve_pairs(capacity, chosen, backend, limit)
+    return rows_to_one(flows) if normalise == "sum" else flows
 
 
 def solve_pairs(

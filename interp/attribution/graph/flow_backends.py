@@ -71,11 +71,11 @@ def _scipy(capacity: Array, pairs: Sequence[tuple[int, int]], algorithm: str | N
     units = np.rint(width * scale).astype(np.int32)
     graph: Any = csr_array((units, (tail.astype(np.int32), head.astype(np.int32))), (nodes, nodes))
     graph.eliminate_zeros()
-    found = []
+    flows = []
     for pair in pairs:
         flow = maximum_flow(graph, *_ends(capacity, pair), method=algorithm or "dinic")
-        found.append(flow.flow_value / scale)
-    return found
+        flows.append(flow.flow_value / scale)
+    return flows
 
 
 def _ortools(
@@ -93,16 +93,16 @@ def _ortools(
     solver = max_flow.SimpleMaxFlow()
     units = np.rint(width * scale).astype(np.int64)
     solver.add_arcs_with_capacity(tail.astype(np.int32), head.astype(np.int32), units)
-    found = []
+    flows = []
     for pair in pairs:
         source, sink = _ends(capacity, pair)
         if max(source, sink) >= solver.num_nodes():  # no edge leaves the output
-            found.append(0.0)
+            flows.append(0.0)
             continue
         status = solver.solve(source, sink)
         assert status == solver.OPTIMAL, f"OR-tools ended with status {status}"
-        found.append(solver.optimal_flow() / scale)
-    return found
+        flows.append(solver.optimal_flow() / scale)
+    return flows
 
 
 def _networkx(

@@ -176,5 +176,5 @@ def rollout_matrix(
             "counted from 0"
         )
     layers = layers[start_layer % len(layers) :]
-    found = rollout_rows(list(layers[:-1]), layers[-1])
-    return rows_to_one(found) if normalise == "sum" else found
+    shares = rollout_rows(list(layers[:-1]), layers[-1])
+    return rows_to_one(shares) if normalise == "sum" else shares

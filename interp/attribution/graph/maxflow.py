@@ -219,10 +219,10 @@ def max_flows(
 ) -> Float[Array, "source pos"]:
     """Compute the maximum flow from chosen top positions to every bottom position."""
     capacity, order, tiny = _prepared(capacity)
-    found = np.zeros((len(sources), capacity.shape[1]))
-    for row, source, bound in zip(found, sources, bounds, strict=True):
+    flows = np.zeros((len(sources), capacity.shape[1]))
+    for row, source, bound in zip(flows, sources, bounds, strict=True):
         _row(capacity, order, source, np.ascontiguousarray(bound), tiny, row)
-    return found
+    return flows
 
 
 def min_cut(

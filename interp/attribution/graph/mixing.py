@@ -91,12 +91,12 @@ def stored_layers(
     sites, patterns = example.sites(stack or None), example.patterns(stack or None)
     queries = len(target_rows(example, sites[0].stack))
     for site, pattern in zip(sites, patterns, strict=True):
-        own = site.stack == "decoder" and "cross" in example.model.stacks
-        if own or tuple(pattern.shape[-2:]) != (queries, len(example)):
+        decoder_self = site.stack == "decoder" and "cross" in example.model.stacks
+        if decoder_self or tuple(pattern.shape[-2:]) != (queries, len(example)):
             raise OptionError(
                 f"{site.name} attends from {pattern.shape[-2]} to {pattern.shape[-1]} positions "
-                f"{'of the decoder' if own else ''}, but the input has {len(example)} tokens: its "
-                "attention is not a score of these tokens; use another stack or method"
+                f"{'of the decoder' if decoder_self else ''}, but the input has {len(example)} "
+                "tokens: its attention is not a score of these tokens; use another stack or method"
             )
     return sites, patterns
 
@@ -154,11 +154,11 @@ def mixing(
     layers = []
     for i, site in enumerate(sites):
         pattern = patterns[site.layer]
-        own = None if weights is None else weights[i]
+        head_weights = None if weights is None else weights[i]
         layers.append(
             mixture(
                 pattern.double().cpu().numpy(),
-                own,
+                head_weights,
                 residual,
                 reduction=heads if weights is None else "mean",
                 normalise=normalise,
@@ -172,7 +172,7 @@ def _joint(example: Example, residual: float, heads: str, normalise: str) -> Mix
     n, m = len(example), len(example.output_tokens)
     source, output = slice(0, n), slice(n, n + m)
     places = {"encoder": (source, source), "decoder": (output, output), "cross": (output, source)}
-    found: dict[tuple[str, int], Array] = {}
+    matrices: dict[tuple[str, int], Array] = {}
     for stack, place in places.items():
         for site, pattern in zip(example.sites(stack), example.patterns(stack), strict=True):
             weights = None if heads != "mean" else np.full(site.n_heads, 1 / site.n_heads)
@@ -187,12 +187,12 @@ def _joint(example: Example, residual: float, heads: str, normalise: str) -> Mix
                 matrix[output] *= residual
                 mixed = (1 - residual) * mixed
             matrix[place] = mixed
-            found[stack, site.layer] = rows_to_one(matrix) if normalise == "rows" else matrix
-    order = sorted(key for key in found if key[0] == "encoder")
+            matrices[stack, site.layer] = rows_to_one(matrix) if normalise == "rows" else matrix
+    order = sorted(key for key in matrices if key[0] == "encoder")
     order += sorted(
-        ((s, i) for s, i in found if s != "encoder"), key=lambda k: (k[1], k[0] == "cross")
+        ((s, i) for s, i in matrices if s != "encoder"), key=lambda k: (k[1], k[0] == "cross")
     )
-    layers = [found[key] for key in order]
+    layers = [matrices[key] for key in order]
     return Mixing(layers, target_rows(example, ""), output, source, row_notes(layers))
 
 

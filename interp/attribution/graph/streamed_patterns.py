@@ -51,7 +51,7 @@ def streamed(
     layer: int | None = None,
 ) -> list[Tensor]:
     """Run the model once and reduce the pattern of every layer of a stack."""
-    model, found = example.model, {}
+    model, by_site = example.model, {}
     sites = example.sites(stack or None)
     sites = sites if layer is None else [sites[layer]]
 
@@ -70,10 +70,10 @@ def streamed(
             values = attention_statistics(to_attention(call, real, None), asked(call.z.device))
         except KernelError as error:
             raise StatisticsError(f"{model.name}, {site.name}: {error}") from error
-        found[site] = read(site, call, values)
+        by_site[site] = read(site, call, values)
 
     model.read(example.inputs, visit, last=1)
-    return [found[site] for site in sites]
+    return [by_site[site] for site in sites]
 
 
 def from_target(example: Example, stack: str) -> tuple[Callable[[torch.device], list], ReadLayer]:

@@ -104,14 +104,14 @@ def _one_layer(
     asked = (
         [ones] if normalise == "rows" else [ones, left]
     )  # both in one pass if neither needs the other
-    found = attention_statistics(attention, asked)
-    total = share @ _of_one(found[ones])[:, :, 0] + residual
+    products = attention_statistics(attention, asked)
+    total = share @ _of_one(products[ones])[:, :, 0] + residual
     if normalise == "rows":
         row = torch.where(total > 0, row / total, torch.zeros_like(row))
         total = (total > 0).double()
         left = LeftProduct(row.to(attention.q.device, work)[None, None, None])
-        found = attention_statistics(attention, [left])
-    return share @ _of_one(found[left])[:, 0] + residual * row, total
+        products = attention_statistics(attention, [left])
+    return share @ _of_one(products[left])[:, 0] + residual * row, total
 
 
 def _of_one(value: Any) -> Tensor:
@@ -119,7 +119,7 @@ def _of_one(value: Any) -> Tensor:
 
 
 def _queries_and_keys(example: Example, sites: list[Site]) -> dict[Site, Attention]:
-    model, kept = example.model, {}
+    model, attentions = example.model, {}
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
         if site not in sites:
@@ -127,14 +127,14 @@ def _queries_and_keys(example: Example, sites: list[Site]) -> dict[Site, Attenti
         model.require_finite(call, site)
         assert isinstance(call, ComputedCall)
         # values are not needed, and storing them would cost memory
-        kept[site] = to_attention(replace(call, v=call.k[..., :1]), real, None)
+        attentions[site] = to_attention(replace(call, v=call.k[..., :1]), real, None)
 
     model.read(example.inputs, visit, last=1)
-    for site, attention in kept.items():
+    for site, attention in attentions.items():
         if attention.q.shape[2] != len(example) or attention.k.shape[2] != len(example):
             raise OptionError(
                 f"{site.name} attends from {attention.q.shape[2]} to {attention.k.shape[2]} "
                 f"positions, but the input has {len(example)} tokens; rollout is not defined for "
                 "layers that pool"
             )
-    return kept
+    return attentions

@@ -75,12 +75,12 @@ def attention_flow(
     every = full or reduce != "row"
     which = np.arange(len(graph.rows)) if every else np.flatnonzero(graph.rows)
     nodes = [int(u) for u in np.arange(capacity.shape[1])[graph.outputs][which]]
-    found = solve_pairs(capacity, nodes, backend, limit)[:, graph.sources]
-    notes = flow_notes(capacity, nodes, graph.sources, found, backend) | graph.notes
+    flows = solve_pairs(capacity, nodes, backend, limit)[:, graph.sources]
+    notes = flow_notes(capacity, nodes, graph.sources, flows, backend) | graph.notes
     if normalise == "sum":
-        found = rows_to_one(found)
+        flows = rows_to_one(flows)
     if reduce == "row":
-        scores = graph.rows[which] @ found
+        scores = graph.rows[which] @ flows
     else:
-        scores = found.max(0) if reduce == "max" else found.sum(0)
-    return Scores(scores, found if full else None, notes=notes)
+        scores = flows.max(0) if reduce == "max" else flows.sum(0)
+    return Scores(scores, flows if full else None, notes=notes)

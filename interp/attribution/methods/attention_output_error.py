@@ -74,16 +74,16 @@ def _of_layer(
     shares: Float[Tensor, " row"],
 ) -> Float[Tensor, " key_pos"]:
     """Average the errors of one layer over heads, and weight those of its output positions."""
-    found = torch.zeros(value.shape[1], dtype=torch.double, device=z.device)
+    mean_errors = torch.zeros(value.shape[1], dtype=torch.double, device=z.device)
     for row, weight in enumerate(weights):
-        made = (weight[..., None] * value).sum(1)
-        if not torch.allclose(made, z[:, row], rtol=1e-2, atol=1e-3 * float(z.abs().max())):
+        output = (weight[..., None] * value).sum(1)
+        if not torch.allclose(output, z[:, row], rtol=1e-2, atol=1e-3 * float(z.abs().max())):
             raise CheckError(
                 f"{site.name}: pattern times values does not equal the head outputs at a row, so "
                 "the effect of dropping a token is not known; use another method"
             )
-        found += shares[row] * errors(weight, value, made).mean(0)
-    return found
+        mean_errors += shares[row] * errors(weight, value, output).mean(0)
+    return mean_errors
 
 
 def errors(

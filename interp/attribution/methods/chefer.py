@@ -30,8 +30,8 @@ def chefer(example: Example) -> Scores:
 
     if len(example.model.stacks) == 1 and is_streamed(example, ""):
         return Scores(_row(example), notes=dict(NOTES))
-    found = pattern_gradients(example)
-    maps = [(s.stack, (p * g).clamp_min(0).mean(0)) for s, (p, g) in found.items()]
+    gradients = pattern_gradients(example)
+    maps = [(s.stack, (p * g).clamp_min(0).mean(0)) for s, (p, g) in gradients.items()]
     matrix = relevance(maps, len(example), len(example.output_tokens))
     return Scores((example.rows.to(torch.double) @ matrix).numpy(), matrix.numpy())
 

@@ -33,20 +33,20 @@ def learned_attention(example: Example, *, weights: str = "") -> Scores:
     if not weights:
         equal = np.full(len(names), 1 / len(names))
         return Scores(equal @ attention, notes={"weights": "equal: no file was given"})
-    found = ResultRows.load(weights)
-    if found.kind != "LearnedHeadWeights":
+    learned = ResultRows.load(weights)
+    if learned.kind != "LearnedHeadWeights":
         raise StoreError(
-            f"{weights} holds results of the kind {found.kind}; give a file of "
+            f"{weights} holds results of the kind {learned.kind}; give a file of "
             "`interp attribute head-weights`"
         )
-    if [*zip(found.layer, found.columns["head"], strict=True)] != names:
+    if [*zip(learned.layer, learned.columns["head"], strict=True)] != names:
         raise OptionError(
-            f"{weights} has weights of {len(found)} heads, but {example.model.name} has "
+            f"{weights} has weights of {len(learned)} heads, but {example.model.name} has "
             f"{len(names)}; learn weights on this model"
         )
-    if found.provenance["content_hash"] != example.model.content_hash:
+    if learned.provenance["content_hash"] != example.model.content_hash:
         raise OptionError(
-            f"{weights} was learned on {found.provenance['model_id']}, whose weights are not those "
-            f"of {example.model.name}; learn weights on this model"
+            f"{weights} was learned on {learned.provenance['model_id']}, whose weights are not "
+            f"those of {example.model.name}; learn weights on this model"
         )
-    return Scores(found.score @ attention, notes={"weights": f"learned on {found.n[0]} texts"})
+    return Scores(learned.score @ attention, notes={"weights": f"learned on {learned.n[0]} texts"})

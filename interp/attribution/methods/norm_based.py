@@ -49,8 +49,8 @@ def norm_based(
         if variant != "residual_norm":
             parts = layer.attention.clone()
         if variant == "residual":
-            own = torch.arange(len(parts))
-            parts[own, own] += layer.pre
+            diagonal = torch.arange(len(parts))
+            parts[diagonal, diagonal] += layer.pre
         mixings.append(parts.norm(dim=-1))
         error = max(error, layer.error)
     return scored(example, mixings, aggregate, recomposition_error=error)

@@ -58,21 +58,21 @@ def rcstat(example: Example, *, generated: int = 0, heads: int = 0, stack: str =
         raise OptionError(
             f"heads={heads} is out of range; give 0 to {sum(s.n_heads for s in sites)}"
         )
-    found: dict[Site, Tensor] = {}
+    excesses: dict[Site, Tensor] = {}
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
         if site in sites:
             rows = torch.arange(n - count, n, device=call.z.device)
             logits = call.scores(rows)[0].double().cpu()
-            found[site] = relative(logits, call.visible(rows)[0].cpu(), n - count)
+            excesses[site] = relative(logits, call.visible(rows)[0].cpu(), n - count)
 
     example.model.read(example.inputs, visit, last=1)
     names = [f"L{s.layer}H{h}" for s in sites for h in range(s.n_heads)]
-    each = torch.cat([found[s] for s in sites])  # [head of any layer, prompt]
+    each = torch.cat([excesses[s] for s in sites])  # [head of any layer, prompt]
     order = each.mean(1).argsort(descending=True).tolist()
-    kept = order[:heads] if heads else order
+    chosen = order[:heads] if heads else order
     scores = torch.zeros(n, dtype=torch.double)
-    scores[: n - count] = each[kept].mean(0)
+    scores[: n - count] = each[chosen].mean(0)
     largest = ", ".join(f"{names[i]} {float(each[i].mean()):.3g}" for i in order[:3])
     notes = {"generated": count, "expected excess": float(each.mean()), "largest heads": largest}
     return Scores(scores.numpy(), notes=notes)
@@ -87,11 +87,11 @@ def relative(
     seen = seen.expand(logits.shape)
     rows = []
     for x, there in zip(logits, seen, strict=True):
-        own = x[:, start:][there[:, start:]].sort().values
-        sums = torch.cat([own.new_zeros(1), own.cumsum(0)])
+        output_logits = x[:, start:][there[:, start:]].sort().values
+        sums = torch.cat([output_logits.new_zeros(1), output_logits.cumsum(0)])
         cross = x[:, :start].contiguous()
-        below = torch.searchsorted(own, cross)
-        excess = (below * cross - sums[below]) / max(len(own), 1)
+        below = torch.searchsorted(output_logits, cross)
+        excess = (below * cross - sums[below]) / max(len(output_logits), 1)
         counted = there[:, :start]
         excess = torch.where(counted, excess, 0.0).sum(0)
         rows.append(excess.clamp_min(0) / counted.sum(0).clamp_min(1))

@@ -75,12 +75,12 @@ def rollout(
     nodes = graph.rows[None]
     if full:
         nodes = np.concatenate([nodes, np.eye(len(graph.rows))])
-    found = rollout_rows(graph.layers, graph.of_outputs(nodes))
+    shares = rollout_rows(graph.layers, graph.of_outputs(nodes))
     notes = {"engine": "stored"} | graph.notes
     if graph.sources != slice(None):
-        notes["share of the decoder's own tokens"] = float(found[0, graph.outputs].sum())
-    found = _scaled(found[:, graph.sources], normalise)
-    return Scores(found[0], found[1:] if full else None, notes=notes)
+        notes["share of the decoder's own tokens"] = float(shares[0, graph.outputs].sum())
+    shares = _scaled(shares[:, graph.sources], normalise)
+    return Scores(shares[0], shares[1:] if full else None, notes=notes)
 
 
 def _scaled(found: np.ndarray, normalise: str) -> np.ndarray:

@@ -51,13 +51,13 @@ def value_weighted(
     values = example.capture(("v",), stack=sites[0].stack)
     rows = torch.from_numpy(target_rows(example, sites[0].stack))
     weights = torch.ones_like(rows) if received else rows
-    found = []
+    by_layer = []
     for site, pattern in zip(sites, patterns, strict=True):
         size = values["v", site.layer, site.stack][0].double().norm(p=norm, dim=-1)
         size = size.repeat_interleave(site.n_heads // site.n_kv_heads, 0)
         attended = weights.to(size) @ pattern.double()
-        found.append((attended * size).mean(0))
-    return Scores(torch.stack(found).mean(0).cpu().numpy())
+        by_layer.append((attended * size).mean(0))
+    return Scores(torch.stack(by_layer).mean(0).cpu().numpy())
 
 
 def _streamed(example: Example, norm: int, received: bool, stack: str) -> Scores:
@@ -77,5 +77,5 @@ def _streamed(example: Example, norm: int, received: bool, stack: str) -> Scores
         size = repeat_kv(call.v.double().norm(p=norm, dim=-1), site.n_heads)[0].cpu()
         return (attended * size).mean(0)
 
-    found = streamed(example, stack, asked, weighted)
-    return Scores(torch.stack(found).mean(0).numpy(), notes=dict(NOTES))
+    by_layer = streamed(example, stack, asked, weighted)
+    return Scores(torch.stack(by_layer).mean(0).numpy(), notes=dict(NOTES))

@@ -30,11 +30,11 @@ def diagonals(example: Example, stack: str) -> dict[Site, Float[Tensor, "head to
         patterns = stored_layers(example, stack)[1]
         rows = [p.double().diagonal(dim1=-2, dim2=-1).cpu() for p in patterns]
         return dict(zip(sites, rows, strict=True))
-    own = Mass("own", lambda query, key, tokens=None: query == key)
+    diagonal = Mass("own", lambda query, key, tokens=None: query == key)
     rows = streamed(
         example,
         stack,
-        lambda device: [own],
+        lambda device: [diagonal],
         lambda site, call, values: values["own"][0].double().cpu(),
     )
     return dict(zip(sites, rows, strict=True))
@@ -55,8 +55,8 @@ def best_diagonal(examples: Sequence[Example], how: str = "", stack: str = "") -
         effect = np.abs(example.value - removed)
         for site, rows in diagonals(example, stack).items():
             for head, row in enumerate(rows.numpy()):
-                found = float(spearman(np.stack([row[where], effect]))[0, 1])
-                sums.setdefault(f"L{site.layer}H{head}", []).append(found)
+                correlation = float(spearman(np.stack([row[where], effect]))[0, 1])
+                sums.setdefault(f"L{site.layer}H{head}", []).append(correlation)
     means = {head: float(np.mean(x)) for head, x in sums.items() if not np.isnan(x).any()}
     if not means:
         raise OptionError("no head has a rank correlation on these texts; give longer texts")

@@ -69,7 +69,7 @@ def reformulated_keys(
             raise UnreadableAttention(f"{site.name} has no keys that alone give its scores")
     turned = turns(example.model, example.inputs)
     held = example.capture(("k",), stack=sites[0].stack)
-    found = []
+    keys_of_layers = []
     for site in sites:
         keys = held["k", site.layer, site.stack].double()
         turn = turned.get((site, "k"))
@@ -78,5 +78,5 @@ def reformulated_keys(
             whole = "ptd,tde->pte" if len(back) == 1 else "ptd,ptde->pte"
             keys = torch.einsum(whole, keys[0], back[0] if len(back) == 1 else back)[None]
         query = example.model.weights_of(site).W_Q.double().to(keys)
-        found.append((site, repeat_kv(keys, site.n_heads)[0] @ query.transpose(-1, -2)))
-    return found
+        keys_of_layers.append((site, repeat_kv(keys, site.n_heads)[0] @ query.transpose(-1, -2)))
+    return keys_of_layers

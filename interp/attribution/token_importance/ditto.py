@@ -31,14 +31,14 @@ def ditto(example: Example, *, head: str = "", stack: str = "") -> Scores:
     from interp.attribution.token_importance._diagonal import diagonals
     from interp.core.head import Head
 
-    found = diagonals(example, stack)
+    by_site = diagonals(example, stack)
     if not head:
-        return Scores(torch.cat([*found.values()]).mean(0).numpy())
+        return Scores(torch.cat([*by_site.values()]).mean(0).numpy())
     wanted = Head.parse(head)
-    for site, rows in found.items():
+    for site, rows in by_site.items():
         if site.layer == wanted.layer and wanted.head < len(rows):
             return Scores(rows[wanted.head].numpy())
     raise OptionError(
-        f"head={head!r} does not exist; {example.model.name} has layers 0 to {len(found) - 1} with "
-        f"{len(next(iter(found.values())))} heads"
+        f"head={head!r} does not exist; {example.model.name} has layers 0 to {len(by_site) - 1} "
+        f"with {len(next(iter(by_site.values())))} heads"
     )

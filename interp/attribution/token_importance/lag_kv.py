@@ -60,7 +60,7 @@ def lag_kv(
         return Scores(torch.ones(n).numpy(), notes=notes | {"kept": "all: the input is too short"})
     held = example.capture(("k", "v"), stack=sites[0].stack)
     end = sink + (n - sink) // lag * lag
-    found = []
+    by_layer = []
     for site in sites:
         spread = torch.zeros(())
         for part in ("k", "v"):
@@ -70,8 +70,8 @@ def lag_kv(
             spread = spread.argsort(dim=-1, stable=True).argsort(-1).double() / lag
         whole = torch.ones(len(spread), n, dtype=torch.double)
         whole[:, sink : end - lag] = spread.flatten(1)
-        found.append(whole.mean(0))
-    return Scores(torch.stack(found).mean(0).numpy(), notes=notes)
+        by_layer.append(whole.mean(0))
+    return Scores(torch.stack(by_layer).mean(0).numpy(), notes=notes)
 
 
 def relative_spread(

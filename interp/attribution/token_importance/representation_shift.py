@@ -54,15 +54,15 @@ def representation_shift(
             f"({', '.join(ends)}); use around='block'"
         )
     held = example.capture((added,) if parallel else ends, stack=sites[0].stack)
-    found = []
+    by_layer = []
     for site in sites:
         if parallel:  # attention and MLP read the same stream: the shift is what the MLP adds
             x = held[added, site.layer, site.stack][0].double()
-            found.append(_apart(x, torch.zeros_like(x), distance))
+            by_layer.append(_apart(x, torch.zeros_like(x), distance))
         else:
             before, after = (held[name, site.layer, site.stack][0].double() for name in ends)
-            found.append(_apart(after, before, distance))
-    return Scores(torch.stack(found).mean(0).cpu().numpy())
+            by_layer.append(_apart(after, before, distance))
+    return Scores(torch.stack(by_layer).mean(0).cpu().numpy())
 
 
 def _apart(after: Tensor, before: Tensor, distance: str) -> Tensor:

@@ -46,9 +46,9 @@ def rsq(
         raise OptionError(f"unknown per_query={per_query!r}; known: {', '.join(PER_QUERY)}")
     if not 0 <= low < high:
         raise OptionError(f"low={low}, high={high}: give a range with 0 <= low < high")
-    found = []
+    by_layer = []
     for site, total in received_by_layer(example, stack):
         size = total.sum(0) / queries_that_see(site, len(example)) ** PER_QUERY[per_query]
         range_ = (size.max() - size.min()).clamp_min(1e-300)
-        found.append(low + (high - low) * (size - size.min()) / range_)
-    return Scores(torch.stack(found).mean(0).numpy())
+        by_layer.append(low + (high - low) * (size - size.min()) / range_)
+    return Scores(torch.stack(by_layer).mean(0).numpy())

@@ -51,18 +51,18 @@ def token_pooling(
     if "" in names:
         raise UnreadableAttention(f"{example.model.name}: a layer has no residual stream to read")
     held = example.capture(tuple(dict.fromkeys(names)), stack=sites[0].stack)
-    found = []
+    by_layer = []
     for (site, total), name in zip(layers, names, strict=True):
         x = held[name, site.layer, site.stack][0].double().cpu()
         apart = torch.cdist(x, x).square()
         apart = apart / apart.mean().clamp_min(1e-300)
         weight = total.mean(0) if weighted else torch.ones(len(x), dtype=torch.double)
         if share:
-            found.append(medoids(apart, weight, max(1, math.ceil(share * len(x) - 1e-9))))
+            by_layer.append(medoids(apart, weight, max(1, math.ceil(share * len(x) - 1e-9))))
         else:
             lonely = torch.eye(len(x), dtype=torch.bool) & (len(x) > 1)
-            found.append(weight * apart.masked_fill(lonely, math.inf).amin(-1))
-    return Scores(torch.stack(found).mean(0).numpy())
+            by_layer.append(weight * apart.masked_fill(lonely, math.inf).amin(-1))
+    return Scores(torch.stack(by_layer).mean(0).numpy())
 
 
 def medoids(
@@ -75,10 +75,10 @@ def medoids(
         nearest[chosen] = torch.arange(number)  # equal tokens do not empty each other's cluster
         moved = chosen.clone()
         for cluster in range(number):
-            own = torch.nonzero(nearest == cluster)[:, 0]
-            cost = (weight[own, None] * apart[own[:, None], own]).sum(0)
-            if cost.min() < cost[own == chosen[cluster]][0]:
-                moved[cluster] = own[cost.argmin()]
+            members = torch.nonzero(nearest == cluster)[:, 0]
+            cost = (weight[members, None] * apart[members[:, None], members]).sum(0)
+            if cost.min() < cost[members == chosen[cluster]][0]:
+                moved[cluster] = members[cost.argmin()]
         if torch.equal(moved, chosen):
             break
         chosen = moved

@@ -28,8 +28,8 @@ def trams(example: Example, *, stack: str = "") -> Scores:
     """
     from interp.attribution.token_importance._layers import reformulated_keys
 
-    found = [
+    by_layer = [
         (key.norm(dim=-1) * key.sum(-1).abs()).mean(0).cpu()
         for _, key in reformulated_keys(example, stack)
     ]
-    return Scores(torch.stack(found).mean(0).numpy())
+    return Scores(torch.stack(by_layer).mean(0).numpy())

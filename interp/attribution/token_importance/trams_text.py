@@ -27,8 +27,8 @@ def trams_text(example: Example, *, stack: str = "") -> Scores:
     """
     from interp.attribution.token_importance._layers import reformulated_keys
 
-    found = []
+    by_layer = []
     for _, key in reformulated_keys(example, stack):
         size = key.sum(-1) / key.shape[-1] ** 0.5
-        found.append((size - size.amin(-1, keepdim=True)).mean(0).cpu())
-    return Scores(torch.stack(found).mean(0).numpy())
+        by_layer.append((size - size.amin(-1, keepdim=True)).mean(0).cpu())
+    return Scores(torch.stack(by_layer).mean(0).numpy())

@@ -42,5 +42,5 @@ def zipvl(example: Example, *, tau: float = 0.975, kept: bool = False, stack: st
         sizes.append(size)
         chosen.append(torch.zeros_like(size).index_fill_(0, best, 1.0))
     held = torch.stack(chosen).mean(0)
-    found = held if kept else torch.stack(sizes).mean(0)
-    return Scores(found.numpy(), notes={"share of tokens kept": float(held.mean())})
+    result = held if kept else torch.stack(sizes).mean(0)
+    return Scores(result.numpy(), notes={"share of tokens kept": float(held.mean())})

@@ -150,34 +150,34 @@ def atlas(
     from interp.report.atlas.sources import add_examples, only_metrics
 
     results, models = parted(sources)
-    found = contents_of([Path(source).expanduser() for source in results])
+    contents = contents_of([Path(source).expanduser() for source in results])
     if results and metrics:
-        found.scores = only_metrics(found.scores, metrics)
+        contents.scores = only_metrics(contents.scores, metrics)
     batch = _scored(run, models, metrics, resume) if models else None
     if batch is not None:
-        found.scores += batch.done
+        contents.scores += batch.done
         run.failed = len(batch.failed)
-        if batch.failed and not found.scores:
+        if batch.failed and not contents.scores:
             return
     if corpus is not None:
         names = source_labels(models)
         _profiled(
-            run, found, names, corpus, resume, {"n_documents": n_documents, "progress": progress}
+            run, contents, names, corpus, resume, {"n_documents": n_documents, "progress": progress}
         )
-    made = atlas_of(found, title=title, command=as_given(), named=top)
-    for note in made.get("notes", []):
+    document = atlas_of(contents, title=title, command=as_given(), named=top)
+    for note in document.get("notes", []):
         run.voice.note(note)
     views: dict[str, Any] = {}
     if examples and batch is not None:
         named = {n: s for s, n in source_labels(models).items() if n not in batch.failed}
         load = run.loading.load
-        views, notes = add_examples(made, named, lambda name: load(named[name], name), run.out)
+        views, notes = add_examples(document, named, lambda name: load(named[name], name), run.out)
         for note in notes:
             run.voice.note(note)
-    table = found.table
+    table = contents.table
     numbers = [beside(run.out, suffix) for suffix in NUMBERS] * bool(len(table))
     files = [path.name for path in numbers]
-    page = atlas_page(made, budget=round(max_mb * _MB), beside=files, views=views).encode()
+    page = atlas_page(document, budget=round(max_mb * _MB), beside=files, views=views).encode()
     write_atomically(run.out, page)
     for path in numbers:
         table.save(path)

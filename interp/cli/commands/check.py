@@ -19,15 +19,15 @@ def _failed(run: Run) -> int:
         kernels = [row.passed for test in found.kernels for row in test.compared]
         return not found.passed or not all(kernels)
 
-    return int(any(failed(found) for _, [found] in run.results))
+    return int(any(failed(checked) for _, [checked] in run.results))
 
 
 def _served(run: Run, address: str) -> bool:
     from interp.text.context.served import check_endpoint
 
-    found = check_endpoint(address)
-    run.say(str(found))
-    return found.passed
+    endpoint = check_endpoint(address)
+    run.say(str(endpoint))
+    return endpoint.passed
 
 
 @command(

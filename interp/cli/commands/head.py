@@ -70,15 +70,15 @@ def head(
     """
     if load is not None:
         [(source, name)] = source_labels(sources).items()
-        found = stored_profile(load, name, source)
+        described = stored_profile(load, name, source)
     else:
         from interp.profiles.run import profile
 
-        found = profile(
+        described = profile(
             run.load(*sources), corpus, heads=[head], n_documents=DOCUMENTS, progress=progress
         )
-    run.say(found.about(head, n_examples=n_examples))
-    run.say("\n".join(_next_lines(found, head, *sources)))
+    run.say(described.about(head, n_examples=n_examples))
+    run.say("\n".join(_next_lines(described, head, *sources)))
 
 
 def _next_lines(found: Profile, head: str, source: str) -> list[str]:

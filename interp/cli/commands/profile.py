@@ -110,7 +110,7 @@ def profile(
 
     with tempfile.TemporaryDirectory() as empty:
         [(source, name)] = source_labels(run.sources).items()
-        there, given = resume or Path(empty), {"corpus": corpus, **options}
-        if not profile_in_jobs(run.loading, source, name, jobs, there, given, ray):
+        there, arguments = resume or Path(empty), {"corpus": corpus, **options}
+        if not profile_in_jobs(run.loading, source, name, jobs, there, arguments, ray):
             run.voice.note("a process died; what it did not finish is computed here")
         return profile(model, corpus, resume=there, progress=progress, **options)

@@ -26,7 +26,7 @@ class NumberRanges(click.ParamType):
         if not isinstance(value, str):
             return value
         option = param.opts[-1] if param is not None else "numbers"
-        found: list[int] = []
+        chosen: list[int] = []
         for part in value.split(","):
             first, dash, last = part.strip().partition("-")
             try:
@@ -37,8 +37,8 @@ class NumberRanges(click.ParamType):
                 ) from error
             if not numbers:
                 raise OptionError(f"{option} {value!r}: the range {part.strip()!r} is empty")
-            found += numbers
-        return list(dict.fromkeys(found))
+            chosen += numbers
+        return list(dict.fromkeys(chosen))
 
 
 NUMBERS = NumberRanges()

@@ -37,8 +37,8 @@ def _pictures(run: Run) -> PicturePrompts | None:
 
 
 def _check(run: Run) -> None:
-    given = run.values
-    if _pictures(run) and (given["prompt_file"] or given["max_length"]):
+    values = run.values
+    if _pictures(run) and (values["prompt_file"] or values["max_length"]):
         raise OptionError("--image and --audio exclude --file and --max-length")
     if not run.sources:
         from interp import bundled
@@ -51,21 +51,21 @@ def _check(run: Run) -> None:
         run.out = DEFAULT_OUT if run.out is None and run.form is None else run.out
     else:
         require_one_known(run.sources)
-    source_labels(run.sources, given["name"])
+    source_labels(run.sources, values["name"])
     run.loading.require_storable(run.out)
-    if given["dry_run"]:
+    if values["dry_run"]:
         run.out = None
-    elif given["machine"] is not None:
+    elif values["machine"] is not None:
         raise OptionError("machine is for --dry-run, which plans a run; give both or neither")
 
 
 def _bundled_note(texts: list[str], images: list[str]) -> str:
     """Return what the command without a model scores, and what it leaves out."""
-    said = f"interp: scoring {len(texts)} bundled models that read text ({', '.join(texts)})"
+    note = f"interp: scoring {len(texts)} bundled models that read text ({', '.join(texts)})"
     if not images:
-        return said
+        return note
     others = " and ".join(f"bundled:{name}" for name in images)
-    return f"{said}; {others} read images: interp study vision bundled:{images[0]}"
+    return f"{note}; {others} read images: interp study vision bundled:{images[0]}"
 
 
 @command(
@@ -218,8 +218,8 @@ def _end(run: Run, sweep: ScoreSweep, labels: dict[str, str], code: int) -> None
     table = HeadTable.concat(sweep.done)
     if run.form is not None:
         print_rows(table.to_json() if run.form == "json" else table.to_csv())
-    elif said := models_text(table):
-        print_text(said)
+    elif text := models_text(table):
+        print_text(text)
     if code == INTERRUPTED:
         run.voice.error(f"interrupted; {_safe(sweep)}")
     elif sweep.store is not None and code == 0 and len(table):

@@ -92,7 +92,7 @@ def steer(
 
     options |= {"progress": progress} | ({} if factors is None else {"factors": factors})
     other = OF_TEXT if text is None else OF_TASK
-    given = {name: value for name, value in options.items() if name not in other}
+    applying = {name: value for name, value in options.items() if name not in other}
     if text is None:
-        return measured(model, heads, task, **given)
-    return generate_steered(model, heads, text, max_new_tokens=generate, **given)
+        return measured(model, heads, task, **applying)
+    return generate_steered(model, heads, text, max_new_tokens=generate, **applying)

@@ -28,23 +28,23 @@ GROUP = "Look"
 
 def _check(run: Run) -> None:
     """Refuse options that exclude others."""
-    given = run.values
-    show, pair = given["show"], len(given["text"]) == 2
-    if len(given["text"]) > 2:
-        raise OptionError(f"give --text once, or twice for a pair; {len(given['text'])} given")
-    blocks = {"block": given["block"] is not None, "tiles": bool(given["tiles"])}
-    if given["image"] is not None:
+    values = run.values
+    show, pair = values["show"], len(values["text"]) == 2
+    if len(values["text"]) > 2:
+        raise OptionError(f"give --text once, or twice for a pair; {len(values['text'])} given")
+    blocks = {"block": values["block"] is not None, "tiles": bool(values["tiles"])}
+    if values["image"] is not None:
         alone = {
             "a second --text": pair,
-            "--file": given["prompt_file"],
-            "--max-length": given["max_length"],
+            "--file": values["prompt_file"],
+            "--max-length": values["max_length"],
             "--set block and --set tiles": any(blocks.values()),
         }
         if wrong := [name for name, value in alone.items() if value]:
             raise OptionError(f"--image cannot be combined with {', '.join(wrong)}")
-    elif bool(given["text"]) == (given["prompt_file"] is not None):
+    elif bool(values["text"]) == (values["prompt_file"] is not None):
         raise OptionError("give exactly one of --text, --file and --image")
-    elif given["text"] and not given["text"][0].strip():
+    elif values["text"] and not values["text"][0].strip():
         raise PromptError("the text is empty")
     for name, is_given in blocks.items():
         if is_given and (show == "tokens" or pair):
@@ -52,7 +52,7 @@ def _check(run: Run) -> None:
             raise OptionError(
                 f"--set {name} applies to a block map; it cannot be combined with {other}"
             )
-    if pair and (show == "blocks" or given["max_length"] is not None):
+    if pair and (show == "blocks" or values["max_length"] is not None):
         other = "--set show=blocks" if show == "blocks" else "--max-length"
         raise OptionError(
             f"a second --text cannot be combined with {other}; give one long text, or a short pair"
@@ -131,9 +131,9 @@ def view(
 
     shared: Any = {"stack": stack, "heads": heads, "title": title}
     if image is not None:
-        made: Any = patterns.view(model, _image_inputs(run, model, image, text), **shared)
+        shown: Any = patterns.view(model, _image_inputs(run, model, image, text), **shared)
     elif len(text) == 2:
-        made = patterns.view(model, text[0], text_b=text[1], **shared)
+        shown = patterns.view(model, text[0], text_b=text[1], **shared)
     else:
         ids = _ids(model, read_text(prompt_file) if prompt_file else text[0], max_length)
         asked = show == "blocks" or block is not None or bool(tiles)
@@ -144,7 +144,7 @@ def view(
                 f"for single tokens"
             )
         if asked:
-            made = patterns.long_view(
+            shown = patterns.long_view(
                 model,
                 ids,
                 block=block,
@@ -153,15 +153,15 @@ def view(
                 advance=lambda done, of: progress("layers", done, of),
             )
         else:
-            made = patterns.view(model, ids, **shared)
-    long = any(one.block > 1 for one in made.stacks)
+            shown = patterns.view(model, ids, **shared)
+    long = any(one.block > 1 for one in shown.stacks)
     size = max_mb or (LONG_MB if long else SHORT_MB)
     if run.out.suffix.lower() in (".html", ".htm"):
-        made.save_html(run.out, budget=round(size * _MB))
+        shown.save_html(run.out, budget=round(size * _MB))
     elif max_mb is not None:
         raise OptionError("--set max_mb limits a page; a figure has one size, so leave it out")
     else:
-        made.save(run.out)
+        shown.save(run.out)
     run.voice.note(f"{run.out}: {run.out.stat().st_size / _MB:.2f} MB")
     run.say(str(run.out))
 

@@ -28,8 +28,8 @@ def _of_model(model: Model, title: str) -> str:
     """Say what the heads of a model do, or what its first result says, or name its best head."""
     if "profile" in model:
         return f"{model['name']} on {model['profile']['corpus']}: {_first(model['profile'])}"
-    if said := _with_roles(model):
-        return f"{model['name']}: {said}"
+    if summary := _with_roles(model):
+        return f"{model['name']}: {summary}"
     if model["results"]:
         return f"{model['results'][0]['title'].rstrip('?')}: {_first(model['results'][0])}"
     return f"{model['name']}: {_best_head(model) or title}"
@@ -60,16 +60,16 @@ def _with_roles(model: Model) -> str:
     if not judged:
         return ""
     n = sum(role != "unclear" for role in judged)
-    said = f"{n} of {len(judged)} heads have a role"
-    return said + _listed([(f"{count} {name}", count) for name, count in _found(model).items()])
+    text = f"{n} of {len(judged)} heads have a role"
+    return text + _listed([(f"{count} {name}", count) for name, count in _found(model).items()])
 
 
 def _of_models(models: list[Model]) -> str:
     """Say in how many models each role was found."""
     there = Counter(name for model in models for name in _found(model))
     heads = sum(len(model["heads"]) for model in models)
-    said = f"{len(models)} models with {heads:,} heads"
-    return said + _listed([(f"{name} in {n}", n) for name, n in there.items()])
+    text = f"{len(models)} models with {heads:,} heads"
+    return text + _listed([(f"{name} in {n}", n) for name, n in there.items()])
 
 
 def _found(model: Model) -> dict[str, int]:

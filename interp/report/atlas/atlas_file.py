@@ -51,9 +51,9 @@ def write_report(
     atlas = build_atlas(table, title=title, command=command)
     for model in atlas["models"]:
         for metric in model["metrics"]:
-            found = declared_range(ranges or {}, metric["name"])
-            if found is not None:
-                metric["low"], metric["high"] = found
+            bounds = declared_range(ranges or {}, metric["name"])
+            if bounds is not None:
+                metric["low"], metric["high"] = bounds
     page = atlas_page(atlas, beside=beside, budget=budget).encode()
     write_atomically(Path(path), page)
     return len(page)

@@ -24,15 +24,15 @@ MOST = 1_500_000
 
 def write_view(atlas: Atlas, model: LoadedModel, page: Path) -> dict[str, ModelView]:
     """Write the attention of a model beside the page of an atlas."""
-    found = found_model(atlas, model)
-    if found is None:
+    entry = found_model(atlas, model)
+    if entry is None:
         return {}
     view = repeated_text(model)
     if view is None:
         return {}
-    path = page.with_name(f"{page.stem}-{found['id']}.html")
+    path = page.with_name(f"{page.stem}-{entry['id']}.html")
     view.save_html(path)
-    return {found["id"]: {"file": path.name, **heads_on_text(view)}}
+    return {entry["id"]: {"file": path.name, **heads_on_text(view)}}
 
 
 def heads_on_text(view: View) -> dict[str, Any]:
@@ -63,8 +63,8 @@ def repeated_text(model: LoadedModel) -> View | None:
 
     title = f"Attention of {model.name}"
     if model.tokenizer is None:
-        given = default_ids(model)
-        return None if not given else view(model, list(given[0][:LONGEST]), title=title)
+        prompts = default_ids(model)
+        return None if not prompts else view(model, list(prompts[0][:LONGEST]), title=title)
     lines = read_lines(folder("data") / "prompts.txt")
     line = next(line for line in lines if line)
     ids = Prompts.of(f"{line} {line}", model).ids[0]

@@ -231,15 +231,17 @@ def emergence_part(found: Emergence) -> FoundPart:
         rows = frame[frame["metric"] == metric]
         spread = rows.groupby(["stack", "layer", "head"])["score"].agg(lambda x: x.max() - x.min())
         for stack, layer, head in spread.index[ordered(spread)][:each]:
-            own = rows[(rows["stack"] == stack) & (rows["layer"] == layer) & (rows["head"] == head)]
+            curve = rows[
+                (rows["stack"] == stack) & (rows["layer"] == layer) & (rows["head"] == head)
+            ]
             lines.append(
                 {
                     "name": f"{metric} L{layer}H{head}",
                     "kind": "head",
-                    "x": plain_value(own["step"].tolist()),
-                    "y": plain_value(own["score"].tolist()),
-                    "low": plain_value(own["low"].tolist()),
-                    "high": plain_value(own["high"].tolist()),
+                    "x": plain_value(curve["step"].tolist()),
+                    "y": plain_value(curve["score"].tolist()),
+                    "low": plain_value(curve["low"].tolist()),
+                    "high": plain_value(curve["high"].tolist()),
                 }
             )
     figure: Curves = {"draw": "curves", "x": "training step", "y": "score", "lines": lines}
@@ -269,8 +271,8 @@ def _at(row: Any) -> str:
 
 def sides(name: str, models: Sequence[str]) -> tuple[str, str] | None:
     """Return the first and the second model of a difference "B - A", if both are known."""
-    for found in re.finditer(" - ", name):
-        second, first = name[: found.start()], name[found.end() :]
+    for match in re.finditer(" - ", name):
+        second, first = name[: match.start()], name[match.end() :]
         if first in models and second in models:
             return first, second
     return None

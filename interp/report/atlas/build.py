@@ -75,9 +75,9 @@ def build_atlas(
         StoreError: a file cannot be read, or a folder does not exist.
         OptionError: there is nothing to show: no results at all.
     """
-    found = contents_of(sources)
-    found.notes += notes
-    atlas = atlas_of(found, title=title, command=command)
+    contents = contents_of(sources)
+    contents.notes += notes
+    atlas = atlas_of(contents, title=title, command=command)
     for model in models:
         from interp.report.atlas.from_model import add_model
 
@@ -87,27 +87,27 @@ def build_atlas(
 
 def contents_of(sources: Iterable[HeadTable | Profile | str | os.PathLike]) -> Contents:
     """Return what tables, profiles, files of tables and results folders hold together."""
-    found = Contents()
+    contents = Contents()
     parts: list[tuple[str, range]] = []
     for source in sources:
-        first = len(found.scores)
+        first = len(contents.scores)
         if isinstance(source, HeadTable):
-            add_table(source, found)
+            add_table(source, contents)
         elif isinstance(source, Profile):
-            found.profiles.append(source)
+            contents.profiles.append(source)
         elif (path := Path(source).expanduser()).is_file():
-            add_table(HeadTable.load(path), found)
+            add_table(HeadTable.load(path), contents)
         elif is_headvis(path):
-            found.profiles.append(read_headvis(path))
+            contents.profiles.append(read_headvis(path))
         else:
-            read_folder(path, found)
+            read_folder(path, contents)
         if not isinstance(source, (HeadTable, Profile)):
-            found.named.append(str(source))
-            parts.append((str(source), range(first, len(found.scores))))
-    name_by_source(found, parts)
+            contents.named.append(str(source))
+            parts.append((str(source), range(first, len(contents.scores))))
+    name_by_source(contents, parts)
     if parts:  # a table in memory is shown as it is
-        found.nulls += read_shared_nulls({m for table in found.scores for m in table.metrics})
-    return found
+        contents.nulls += read_shared_nulls({m for table in contents.scores for m in table.metrics})
+    return contents
 
 
 def add_table(table: HeadTable, found: Contents) -> None:
@@ -135,10 +135,10 @@ def atlas_of(
     ids: set[str] = set()
     models: dict[str, Model] = {}
     for name in dict.fromkeys([*scores, *causal, *on_text]):
-        own = None if name not in scores else assigned.of(name)
+        model_roles = None if name not in scores else assigned.of(name)
         tables = scores.get(name), causal.get(name)
         table = profile_table(on_text[name], name) if name in on_text else None
-        models[name] = model_of(name, anchor(name, ids), *tables, own, named, table)
+        models[name] = model_of(name, anchor(name, ids), *tables, model_roles, named, table)
         if ":" in name:  # such as bundled:induction; the path of a folder is not known here
             line = ("--heads", "HEAD", "--text", "The keys are on the table")
             models[name]["view"] = shell_line("view", name, *line)
@@ -146,16 +146,16 @@ def atlas_of(
             add_draws(models[name], scores[name], found.nulls)
     pages, by_model = _placed(_parts(found), models, names)
     if not models and not pages:
-        given = ", ".join(found.named) or "the table"
+        where = ", ".join(found.named) or "the table"
         read = f" {' '.join(notes)}" if notes else ""
         raise OptionError(
-            f"there are no results in {given}; give a folder that a command wrote with --out, such "
+            f"there are no results in {where}; give a folder that a command wrote with --out, such "
             f"as `interp score MODEL --out results`.{read}"
         )
     near = _near(found, models)
     for name, model in models.items():
-        own = assigned.of(name).assigned if name in scores else ()
-        _add_cards(model, own, by_model[name], near)
+        head_roles = assigned.of(name).assigned if name in scores else ()
+        _add_cards(model, head_roles, by_model[name], near)
         if name in on_text:
             add_profile(model, on_text[name], named)
     return {
@@ -259,10 +259,10 @@ def _distinguished(
 
 def _free(name: str, taken: Container[str]) -> str:
     """Return a name that is not taken."""
-    found, number = name, 2
-    while found in taken:
-        found, number = f"{name} ({number})", number + 1
-    return found
+    candidate, number = name, 2
+    while candidate in taken:
+        candidate, number = f"{name} ({number})", number + 1
+    return candidate
 
 
 def _roles(
@@ -312,8 +312,8 @@ def _on_text(profiles: Mapping[str, TextProfile], models: Mapping[str, Model]) -
     for at, first in enumerate(some):
         for second in [*some][at + 1 :]:
             if len(some) <= MANY and models[first]["stacks"] == models[second]["stacks"]:
-                found = compare_profiles(some[first], some[second])
-                out.append(profile_comparison(found, models[first], models[second]))
+                comparison = compare_profiles(some[first], some[second])
+                out.append(profile_comparison(comparison, models[first], models[second]))
     return out
 
 
@@ -335,6 +335,6 @@ def _comparisons(found: Contents, models: Mapping[str, Model]) -> list[Compariso
             a, b = models[first], models[second]
             if "profile" in a and "profile" in b:
                 continue  # what they do on text is compared, with tests
-            made = untested_comparison(a, b, f"{a['id']}..{b['id']}")
-            out += [] if made is None else [made]
+            comparison = untested_comparison(a, b, f"{a['id']}..{b['id']}")
+            out += [] if comparison is None else [comparison]
     return out

@@ -16,8 +16,8 @@ def name_by_source(found: Contents, sources: Sequence[tuple[str, range]]) -> Non
     for source, tables in sources:
         for at in tables:
             table = found.scores[at]
-            for (model, metric), made in table.provenance.items():
-                weights = str(made.get("content_hash") or "")
+            for (model, metric), about in table.provenance.items():
+                weights = str(about.get("content_hash") or "")
                 rows = table.where(model=model, metric=metric)
                 before, other = first.setdefault((model, weights, metric), (source, rows))
                 if before != source and other != rows:
@@ -27,11 +27,11 @@ def name_by_source(found: Contents, sources: Sequence[tuple[str, range]]) -> Non
     for source, tables in sources:
         for at in tables:
             table = found.scores[at]
-            own = {
-                (model, str(made.get("content_hash") or ""))
-                for (model, _), made in table.provenance.items()
+            models = {
+                (model, str(about.get("content_hash") or ""))
+                for (model, _), about in table.provenance.items()
             }
-            names = {model: f"{model} ({source})" for model, weights in own & twice.keys()}
+            names = {model: f"{model} ({source})" for model, weights in models & twice.keys()}
             found.scores[at] = renamed(table, names) if names else table
     which = ", ".join(dict.fromkeys(model for model, _ in twice))
     found.notes.append(f"{which}: scored with different settings, so each name includes its source")

@@ -101,7 +101,7 @@ def nearest_heads(models: Mapping[str, Model]) -> dict[tuple[str, str], list[Nea
             order = np.argsort(-similar, axis=1, kind="stable")[:, :keep]
             how = HOW.format(len(names))
             for i, place in enumerate(a["heads"]):
-                found: list[Nearest] = [
+                nearest: list[Nearest] = [
                     {
                         "model": b["id"],
                         "label": b["heads"][j]["label"],
@@ -111,8 +111,8 @@ def nearest_heads(models: Mapping[str, Model]) -> dict[tuple[str, str], list[Nea
                     for j in order[i]
                     if similar[i, j] >= ALIKE
                 ]
-                if found:
-                    out.setdefault((a["id"], place["label"]), []).extend(found)
+                if nearest:
+                    out.setdefault((a["id"], place["label"]), []).extend(nearest)
     return out
 
 

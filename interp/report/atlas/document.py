@@ -7,7 +7,7 @@ number that does not exist is None, never NaN. Texts are plain; whoever draws th
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired, TypedDict
+from typing import Literal, NamedTuple, NotRequired, TypedDict
 
 Column = list[float | None]  # one number per head, in the order of `Model.heads`
 
@@ -123,14 +123,26 @@ class TextSummary(TypedDict):
     opening: list[str]  # labels of the heads whose sentences come first
 
 
+class RuleRow(NamedTuple):
+    """One row of the table of rules on a card; the page reads the fields by their order."""
+
+    phrase: str  # such as "to the token just before"
+    share: float  # of the attention off the sink
+    share_low: float | None  # None where the share has no interval
+    share_high: float | None
+    by_position: float  # the share that position alone predicts
+    nats: float  # the fitted parameter: by how much a key of the rule is preferred to others
+    alone: float | None  # share of the pattern that it explains beyond position, by itself
+    alone_low: float | None
+    alone_high: float | None
+
+
 class HeadProfile(TypedDict):
     """Description of one head on text; its numbers are among the metrics."""
 
     status: str  # "rules", "position", "unclear"; "" where no description was fitted
     sentence: str
-    # phrase, share of attention, its low and high, share by position, nats; then the share of the
-    # pattern that the rule alone explains beyond position, its low and high
-    rules: list[list]
+    rules: list[RuleRow]
     examples: list[TextExample]
     by_rule: list[tuple[str, TextExample]]  # phrase of a rule, and its strongest query
     facts: dict  # whatever else is known, as plain data

@@ -116,25 +116,27 @@ class Contents:
 
 def read_folder(folder: Path, into: Contents | None = None) -> Contents:
     """Read the results of a folder; what cannot be read is noted."""
-    found = into or Contents()
+    contents = into or Contents()
     if not folder.is_dir():
         raise StoreError(f"{folder} is not a folder of results; give one that --out wrote")
     failed: list[str] = []
-    before = len(found.notes)
-    first = len(found.scores)
-    _read_scores(folder, found, failed)
-    found.nulls += read_nulls(folder)
-    found.scores[first:] = sorted(found.scores[first:], key=_models)  # stable: the oldest first
+    before = len(contents.notes)
+    first = len(contents.scores)
+    _read_scores(folder, contents, failed)
+    contents.nulls += read_nulls(folder)
+    contents.scores[first:] = sorted(
+        contents.scores[first:], key=_models
+    )  # stable: the oldest first
     for path in _files(folder):
         if path.suffix == ".parquet":
-            _guarded(path, folder, failed, lambda path=path: _read_parquet(path, found))
+            _guarded(path, folder, failed, lambda path=path: _read_parquet(path, contents))
         else:
-            _guarded(path, folder, failed, lambda path=path: _read_json(path, found))
+            _guarded(path, folder, failed, lambda path=path: _read_json(path, contents))
     shown = failed[:MANY]
     if len(failed) > MANY:
         shown.append(f"{len(failed) - MANY} more files of {folder} could not be read.")
-    found.notes[before:before] = shown
-    return found
+    contents.notes[before:before] = shown
+    return contents
 
 
 def by_metric(table: HeadTable) -> HeadTable:
@@ -177,11 +179,11 @@ def _files(folder: Path) -> Iterator[Path]:
             every += sorted(p for p in one.iterdir() if p.is_file() and not p.name.startswith("."))
     except OSError as error:
         raise StoreError(f"{folder} cannot be listed: {error}") from error
-    own = {path.name for path in Store(folder).result_files()}
+    result_names = {path.name for path in Store(folder).result_files()}
     for path in every:
         if path.name.endswith((PROMPT_VALUES, RECORD)):
             continue  # values per prompt of a score beside it; how the rows of a CSV were made
-        if path.suffix == ".json" or (path.suffix == ".parquet" and path.name not in own):
+        if path.suffix == ".json" or (path.suffix == ".parquet" and path.name not in result_names):
             yield path
 
 

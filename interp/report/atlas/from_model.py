@@ -40,25 +40,25 @@ _ALIKE = "overlap of attention patterns (mean Bhattacharyya coefficient)"
 
 def add_model(atlas: Atlas, model: LoadedModel) -> bool:
     """Add to the cards of a model what its weights and patterns show."""
-    found = found_model(atlas, model)
+    entry = found_model(atlas, model)
     notes = atlas.setdefault("notes", [])
-    if found is None:
+    if entry is None:
         notes.append(f"{model.name} is loaded, but there are no scores of it, so it has no cards.")
         return False
     prompts = _prompts(model)
     if not prompts:
         notes.append(f"{model.name} does not read tokens, so its heads have no examples.")
         return False
-    wanted = _wanted(found)
-    if len(wanted) < len(found["heads"]):
+    wanted = _wanted(entry)
+    if len(wanted) < len(entry["heads"]):
         notes.append(
             f"{model.name}: examples and written tokens of the {len(wanted):,} heads with a role, "
-            f"of {len(found['heads']):,}."
+            f"of {len(entry['heads']):,}."
         )
-    reading = _Reading(model, found, prompts, wanted)
+    reading = _Reading(model, entry, prompts, wanted)
     reading.read()
     for label, more in reading.cards().items():
-        card = found["cards"].setdefault(label, {})
+        card = entry["cards"].setdefault(label, {})
         near = [*more.pop("nearest", []), *card.get("nearest", [])]
         card.update(more)
         if near:
@@ -73,10 +73,10 @@ def found_model(atlas: Atlas, model: LoadedModel) -> Model | None:
 
 def _is(one: Model, model: LoadedModel) -> bool:
     """Tell whether a model of the atlas has the weights of the loaded one."""
-    made = one["provenance"]
-    stated = [made, *made.get("by metric", {}).values()]
+    provenance = one["provenance"]
+    stated = [provenance, *provenance.get("by metric", {}).values()]
     weights = {x.get("content_hash") for x in stated if isinstance(x, dict)} - {None}
-    differing = made.get("by metric", {}).get("content_hash", {})
+    differing = provenance.get("by metric", {}).get("content_hash", {})
     weights |= set(differing.values()) if isinstance(differing, dict) else set()
     return model.content_hash in weights if weights else one["name"] == model.name
 
@@ -90,21 +90,21 @@ def _wanted(found: Model) -> set[str]:
 
 def _prompts(model: LoadedModel) -> list[tuple[int, ...]]:
     """Return the prompts of the examples; none for a model that does not read tokens."""
-    found = default_ids(model)
-    if found and model.tokenizer is not None:
+    prompts = default_ids(model)
+    if prompts and model.tokenizer is not None:
         lines = read_lines(folder("data") / "prompts.txt")
         lines = [line for line in lines if line][:LINES]
         longest = min(x for x in (LONGEST, model.limit) if x)
-        found += [ids[:longest] for ids in Prompts.of(lines, model).ids if len(ids) > 1]
-    return found
+        prompts += [ids[:longest] for ids in Prompts.of(lines, model).ids if len(ids) > 1]
+    return prompts
 
 
 def default_ids(model: LoadedModel) -> list[tuple[int, ...]]:
     """Return the beginnings of the first default prompts; none without tokens."""
     from interp.heads.scoring import default_prompts
 
-    given = default_prompts(model, 0)
-    return [ids[:LONGEST] for ids in given.ids[:PROMPTS]] if isinstance(given, Prompts) else []
+    prompts = default_prompts(model, 0)
+    return [ids[:LONGEST] for ids in prompts.ids[:PROMPTS]] if isinstance(prompts, Prompts) else []
 
 
 class _Reading:
@@ -183,8 +183,8 @@ class _Reading:
             "value": round(float(values[query]), 4),
             "weights": row,
         }
-        kept = ordered_by([*self.best.get(label, []), one], lambda x: x["value"])
-        self.best[label] = kept[:EXAMPLES]
+        examples = ordered_by([*self.best.get(label, []), one], lambda x: x["value"])
+        self.best[label] = examples[:EXAMPLES]
 
     def cards(self) -> dict[str, Card]:
         """Return what was found, by head."""

@@ -25,10 +25,10 @@ def graph_figure(
     figure: Graph, part: str, title: str, signs: Mapping[str, Sign] | None = None
 ) -> Markup:
     """Draw the smallest set of a circuit, or its first nodes; width is the score."""
-    kept = shown_nodes(figure)
-    edges = [e for e in figure["edges"] if _owner(e[0]) in kept and _owner(e[1]) in kept]
+    ids = shown_nodes(figure)
+    edges = [e for e in figure["edges"] if _owner(e[0]) in ids and _owner(e[1]) in ids]
     edges = edges if figure["chosen"] else edges[:_EDGES]
-    nodes = [n for n in figure["nodes"] if n["id"] in kept]
+    nodes = [n for n in figure["nodes"] if n["id"] in ids]
     rows = _rows(nodes)
     width = _LEFT + max(map(len, rows.values()), default=1) * _ACROSS + 8
     at = {}
@@ -70,9 +70,9 @@ def _owner(end: str) -> str:
 
 def level(node: str) -> float:
     """Return the height of a node: heads, then the layer's MLP; embeddings below, logits above."""
-    found = re.match(r"(L|mlp)(\d+)", node)
-    if found:
-        return int(found[2]) + (0.5 if found[1] == "mlp" else 0.0)
+    match = re.match(r"(L|mlp)(\d+)", node)
+    if match:
+        return int(match[2]) + (0.5 if match[1] == "mlp" else 0.0)
     return 1e6 if node == "logits" else -1.0
 
 
@@ -106,12 +106,12 @@ def _edges(
         y0, y1 = y0 - _HIGH / 2, y1 + _HIGH / 2
         bend = (y0 - y1) / 2
         width = 1.0 if score is None else 0.7 + 4.3 * abs(score) / size
-        said = f"{a} to {b}" + ("" if score is None else f": {score:.4g} {unit}")
+        label = f"{a} to {b}" + ("" if score is None else f": {score:.4g} {unit}")
         kind = "edge minus" if (score or 0) < 0 else "edge"
         out.append(
             element(
                 "path",
-                element("title", said),
+                element("title", label),
                 class_=kind,
                 d=f"M{x0:.0f} {y0:.0f}C{x0:.0f} {y0 - bend:.0f} {x1:.0f} {y1 + bend:.0f} "
                 f"{x1:.0f} {y1:.0f}",

@@ -68,13 +68,13 @@ def read_shared_nulls(metrics: Iterable[str]) -> list[KeptNull]:
 
 
 def _read(paths: Iterable[Path]) -> list[KeptNull]:
-    found = []
+    nulls = []
     for path in paths:
         try:
-            found.append(_null(stored_document(read_bytes(path))))
+            nulls.append(_null(stored_document(read_bytes(path))))
         except (StoreError, ValueError, KeyError, TypeError, AttributeError):
             continue  # `interp score` sets it aside; a card then shows the nulls of the table
-    return found
+    return nulls
 
 
 def _null(document: Mapping[str, Any]) -> KeptNull:
@@ -99,15 +99,15 @@ def add_draws(model: Model, table: HeadTable, kept: Sequence[KeptNull]) -> None:
     for place in model["heads"]:
         site = f"{names[place['stack']]}.{place['layer']}"
         heads[site] = heads.get(site, 0) + 1
-    made = {metric: about for (_, metric), about in table.provenance.items()}
+    provenance = {metric: about for (_, metric), about in table.provenance.items()}
     for metric in model["metrics"]:
-        about = made.get(metric["name"])
+        about = provenance.get(metric["name"])
         fitting = [one for one in kept if about and one.fits(metric["name"], about, heads)]
         n = int((about or {}).get("null_draws") or 0)
-        own = [one for one in fitting if not one.shared]
-        if not own:
+        unshared = [one for one in fitting if not one.shared]
+        if not unshared:
             fitting = [one for one in fitting if _same_mean(metric, one.draws[:n])]
-        chosen = own or fitting[:1]  # several with one mean are of equal scores
+        chosen = unshared or fitting[:1]  # several with one mean are of equal scores
         if len(chosen) == 1 and n:
             _add(metric, chosen[0].draws[:n])
             if chosen[0].shared and "draws" in metric:

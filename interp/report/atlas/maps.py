@@ -46,19 +46,19 @@ def class_map(
     for place, name in zip(places, classes, strict=True):
         by_class.setdefault(name, []).append(place)
     body = [
-        element("path", class_=name, d="".join(_square(p, cell) for p in own))
-        for name, own in by_class.items()
+        element("path", class_=name, d="".join(_square(p, cell) for p in members))
+        for name, members in by_class.items()
     ]
     if letters and cell >= _LETTERED:
         body += [
             element(
                 "text",
-                letters[name] * len(own),
+                letters[name] * len(members),
                 class_=f"on {name}",
-                x=" ".join(number(LEFT + (p["head"] + 0.5) * cell) for p in own),
-                y=" ".join(number(TOP + (p["layer"] + 0.5) * cell + 4) for p in own),
+                x=" ".join(number(LEFT + (p["head"] + 0.5) * cell) for p in members),
+                y=" ".join(number(TOP + (p["layer"] + 0.5) * cell + 4) for p in members),
             )
-            for name, own in by_class.items()
+            for name, members in by_class.items()
             if letters.get(name)
         ]
     size = LEFT + heads * cell + 2, TOP + layers * cell + 2
@@ -80,24 +80,24 @@ def role_maps(model: Model, signs: Mapping[str, Sign]) -> list[Markup]:
     scale = None if metric is None else _scale(metric)
     out = []
     for at, stack in enumerate(model["stacks"]):
-        own = [i for i, place in enumerate(model["heads"]) if place["stack"] == at]
-        roles = [model["roles"][i] for i in own]
+        indices = [i for i, place in enumerate(model["heads"]) if place["stack"] == at]
+        roles = [model["roles"][i] for i in indices]
         if metric is None or scale is None:
             classes = [signs[r].class_ if r is not None and r in signs else "none" for r in roles]
-            said = _described(model, stack["name"], roles, signs)
+            label = _described(model, stack["name"], roles, signs)
             bar = ""
         else:
-            classes = _value_classes([metric["score"][i] for i in own], scale)
-            said = f"Map of the heads of {model['name']}, {stack['name']}, by {metric['name']}"
+            classes = _value_classes([metric["score"][i] for i in indices], scale)
+            label = f"Map of the heads of {model['name']}, {stack['name']}, by {metric['name']}"
             about = f"{metric['name']}, {metric['unit']}"
             bar = Markup("").join((element("p", about, class_="note"), colour_bar(scale)))
-        places = [model["heads"][i] for i in own]
+        places = [model["heads"][i] for i in indices]
         drawn = class_map(
             places,
             classes,
             (stack["layers"], stack["heads"]),
             letters=letters,
-            aria_label=said,
+            aria_label=label,
             data_model=model["id"],
             data_stack=at,
         )
@@ -146,13 +146,13 @@ def _described(
 def difference_map(comparison: Comparison, model: Model, stack: int) -> Markup:
     """Return the map of a comparison's first metric, blue above zero and orange below."""
     first = comparison["metrics"][0]
-    own = [i for i, place in enumerate(model["heads"]) if place["stack"] == stack]
-    values = [first["difference"][i] for i in own]
+    indices = [i for i, place in enumerate(model["heads"]) if place["stack"] == stack]
+    values = [first["difference"][i] for i in indices]
     scale = Scale.around(max((abs(v) for v in values if v is not None), default=0), signed=True)
     classes = _value_classes(values, scale)
     about = model["stacks"][stack]
     return class_map(
-        [model["heads"][i] for i in own],
+        [model["heads"][i] for i in indices],
         classes,
         (about["layers"], about["heads"]),
         aria_label=f"Map of differences: {comparison['b']} minus {comparison['a']}, "
@@ -200,8 +200,8 @@ def statement_bar(one: Statement, ends: tuple[float, float], width: int = 150) -
 
 def bar_ends(model: Model, metric: str) -> tuple[float, float]:
     """Return the ends of a metric's bars: of its range, or of its scores, with zero between."""
-    found = next((m for m in model["metrics"] if m["name"] == metric), None)
-    return (0.0, 0.0) if found is None else metric_ends(found)
+    entry = next((m for m in model["metrics"] if m["name"] == metric), None)
+    return (0.0, 0.0) if entry is None else metric_ends(entry)
 
 
 def metric_ends(metric: Metric) -> tuple[float, float]:

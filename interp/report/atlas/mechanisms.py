@@ -158,7 +158,7 @@ def _faithfulness(curve: Mapping[str, list]) -> Curves:
 
 def pruning_part(curve: PruningCurve) -> FoundPart:
     """Return a pruning curve: the task against the number of removed heads."""
-    made = curve.made
+    provenance = curve.made
     counts = curve.counts.tolist()
     interval, band = curve.bounds(), curve.band()
     lines: list[Line] = [
@@ -182,7 +182,7 @@ def pruning_part(curve: PruningCurve) -> FoundPart:
                 "high": plain_value(band[:, 1]),
             }
         )
-    unit = f"{made.get('task', 'task')}, {curve.unit}"
+    unit = f"{provenance.get('task', 'task')}, {curve.unit}"
     figure: Curves = {"draw": "curves", "x": "heads removed", "y": unit, "lines": lines}
     least = curve.order == "least-first"
     ranked = list(reversed(curve.removed)) if least else list(curve.removed)
@@ -190,12 +190,12 @@ def pruning_part(curve: PruningCurve) -> FoundPart:
     free = curve.n_free(abs(float(curve.value[-1]) - curve.clean) / 10)
     text = (
         f"{shorter(curve.clean)} {curve.unit} with all {curve.n_players} "
-        f"{made.get('players', 'heads')}, {shorter(curve.value[-1])} with {counts[-1]} removed; "
-        f"{free} can be removed before a tenth of that difference is reached."
+        f"{provenance.get('players', 'heads')}, {shorter(curve.value[-1])} with {counts[-1]} "
+        f"removed; {free} can be removed before a tenth of that difference is reached."
     )
     if len(curve.random):
         text += f" Better than random orders by {curve.advantage} ({curve.unit})."
-    title = f"Pruning by {curve.name}: {made.get('task', 'task')}"
+    title = f"Pruning by {curve.name}: {provenance.get('task', 'task')}"
     part: Any = {
         "id": "",
         "kind": "pruning",
@@ -204,11 +204,11 @@ def pruning_part(curve: PruningCurve) -> FoundPart:
         "heads": heads,
         **frame_rows(curve.wide()),
         "figure": figure,
-        "provenance": made_of(made),
+        "provenance": made_of(provenance),
     }
     when = "among the last removed" if least else "among the first removed"
     notes = dict.fromkeys(heads, f"{when} in {title[0].lower()}{title[1:]}")
-    return FoundPart(part, str(made.get("model_id", "")), stated_weights(made), notes)
+    return FoundPart(part, str(provenance.get("model_id", "")), stated_weights(provenance), notes)
 
 
 def check_parts(found: Confirmation) -> list[FoundPart]:
@@ -217,19 +217,21 @@ def check_parts(found: Confirmation) -> list[FoundPart]:
     for model in dict.fromkeys(check.model for check in found.checks):
         mine = [check for check in found.checks if check.model == model]
         heads = list(dict.fromkeys(name for check in mine for name in check.heads))
-        said = {m: found.conclusions[m].sentence for m in dict.fromkeys(c.metric for c in mine)}
+        sentences = {
+            m: found.conclusions[m].sentence for m in dict.fromkeys(c.metric for c in mine)
+        }
         frame: Any = found.to_pandas()
         part: Any = {
             "id": "",
             "kind": "check",
             "title": "Do the heads that score high matter?",
-            "text": " ".join(f"{m}: {x}" for m, x in said.items()),
+            "text": " ".join(f"{m}: {x}" for m, x in sentences.items()),
             "heads": heads,
             **frame_rows(frame[frame["model"] == model], ("model", "any_rank", "rank")),
             "provenance": made_of(found.provenance),
         }
         notes = {
-            name: " ".join(f"{m}: {said[m]}" for m in of)
+            name: " ".join(f"{m}: {sentences[m]}" for m in of)
             for name in heads
             if (of := dict.fromkeys(c.metric for c in mine if name in c.heads))
         }
@@ -239,7 +241,7 @@ def check_parts(found: Confirmation) -> list[FoundPart]:
 
 def agreement_part(document: Mapping[str, Any]) -> FoundPart:
     """Return how well importances of several methods agree."""
-    made = document.get("made", {})
+    provenance = document.get("made", {})
     pairs = document["pairs"]
     lines = [
         f"{p['a']} and {p['b']} {shorter(p['spearman'])}"
@@ -253,6 +255,6 @@ def agreement_part(document: Mapping[str, Any]) -> FoundPart:
         "text": f"Rank correlation (Spearman): {'; '.join(lines)}.",
         "heads": [],
         **rows_of_dicts(pairs),
-        "provenance": made_of(made),
+        "provenance": made_of(provenance),
     }
-    return FoundPart(part, str(made.get("model", "")), stated_weights(made))
+    return FoundPart(part, str(provenance.get("model", "")), stated_weights(provenance))

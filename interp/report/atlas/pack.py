@@ -91,20 +91,20 @@ def _same(values: list[Any]) -> list[Any] | None:
 
 
 def _metric(metric: Metric, cut: int) -> dict[str, Any]:
-    kept: dict[str, Any] = {
+    fields: dict[str, Any] = {
         k: metric[k] for k in ("name", "text", "unit", "group", "low", "high", "end", "null")
     }
     none: list[float | None] = [None] * len(metric["score"])
     shown = _COLUMNS[: 2 if cut >= 3 else None]
-    kept |= {name: column(metric.get(name) or none) for name in shown}
+    fields |= {name: column(metric.get(name) or none) for name in shown}
     if cut < 3 and any(why := metric.get("why_no_interval", [])):
-        kept["reasons"] = reasons = list(dict.fromkeys(why))
-        kept["reason"] = column([reasons.index(x) for x in why])
+        fields["reasons"] = reasons = list(dict.fromkeys(why))
+        fields["reason"] = column([reasons.index(x) for x in why])
     nulls = metric.get("null_values") or []
     if len(nulls) > _NULLS:
         nulls = [nulls[round(i * (len(nulls) - 1) / (_NULLS - 1))] for i in range(_NULLS)]
     drawn = metric.get("drawn_values") or []
-    return kept | {
+    return fields | {
         "null_values": column(nulls, constant=False),
         "nulls": len(nulls),
         "drawn_values": column(drawn, constant=False),

@@ -63,20 +63,20 @@ def atlas_page(
     heads = any(model["heads"] for model in document["models"])
     if not heads and not document["pages"]:
         raise OptionError("The atlas has nothing to show. Give a table with at least one score.")
-    found = signs(document)
+    role_signs = signs(document)
     shown: dict[str, Any] = {
         "command": document["command"],
         "beside": beside,
         "many": len(document["models"]) > 1,
         "notes": [*document.get("notes", []), *([attention_warning()] if heads else [])],
-        "legend": legend_list(found, document["models"]),
-        "rules": rule_table(document, found) if heads else "",
+        "legend": legend_list(role_signs, document["models"]),
+        "rules": rule_table(document, role_signs) if heads else "",
         "error": measured_error(),
-        "models": [_model(model, found) for model in document["models"]],
+        "models": [_model(model, role_signs) for model in document["models"]],
         "comparisons": [_comparison(document, one) for one in document["comparisons"]],
         "pages": [_part(part) for part in document["pages"]],
     }
-    styles = asset("atlas.css") + sign_rules(found.values())
+    styles = asset("atlas.css") + sign_rules(role_signs.values())
     styles += asset("explore.css") if live else ""
     page = patterns = ""
     views = dict(views or {})
@@ -94,7 +94,7 @@ def atlas_page(
             styles=styles,
             left=left and patterns + left,
             budget=f"{budget / 1e6:g}",
-            data=Markup(packed(document, found, cut, views)),
+            data=Markup(packed(document, role_signs, cut, views)),
             live=live,
             sections=sections,
             **shown,
@@ -144,7 +144,7 @@ def _comparison(document: Atlas, one: Comparison) -> dict[str, Any]:
         "id": one["id"],
         "title": f"{a['name']} and {b['name']}",
         "text": one["text"],
-        "said": [(head_link(one["a"], label), said) for label, said in one.get("said", [])],
+        "said": [(head_link(one["a"], label), sentence) for label, sentence in one.get("said", [])],
         "maps": maps if one["metrics"] else [],
         "table": change_table(document, one),
         "metric": one["metrics"][0]["metric"] if one["metrics"] else "",
@@ -162,7 +162,7 @@ def _signs(model: Model, found: Mapping[str, Sign]) -> dict[str, Sign]:
 
 
 def _part(part: Part, signs: Mapping[str, Sign] | None = None) -> dict[str, Any]:
-    rows, made = part["rows"], part.get("provenance")
+    rows, provenance = part["rows"], part.get("provenance")
     drawn = figure_of(part, signs)
     listed = part_rows(part["columns"], rows[:ROWS]) if rows else ""
     return {
@@ -175,7 +175,7 @@ def _part(part: Part, signs: Mapping[str, Sign] | None = None) -> dict[str, Any]
         "n": len(rows),
         "more": max(len(rows) - ROWS, 0),
         "csv": _csv(part) if len(rows) > ROWS else "",
-        "made": stored(made) if made else "",
+        "made": stored(provenance) if provenance else "",
     }
 
 

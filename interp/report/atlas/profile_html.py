@@ -24,16 +24,16 @@ def text_summary(model: Model, signs: Mapping[str, Sign]) -> dict[str, Any] | No
         return None
     roles = dict(zip((p["label"] for p in model["heads"]), model["roles"], strict=True))
     opening = [
-        _head(model, label, found, signs.get(roles[label] or ""))
+        _head(model, label, profile, signs.get(roles[label] or ""))
         for label in about["opening"]
-        if (found := model["cards"].get(label, {}).get("profile")) is not None
+        if (profile := model["cards"].get(label, {}).get("profile")) is not None
     ]
-    said: Any = {**model, "statements": about["statements"]}
+    on_text: Any = {**model, "statements": about["statements"]}
     return {
         "corpus": about["corpus"],
         "text": about["text"],
         "opening": element("ol", *opening, class_="opening") if opening else "",
-        "statements": statement_list(said, signs),
+        "statements": statement_list(on_text, signs),
     }
 
 

@@ -11,7 +11,14 @@ from interp.core.ties import ordered_by
 from interp.draw.parts import made_of, plain_value
 from interp.profiles.examples import KINDS
 from interp.profiles.judgement import LEAST_GAIN, LEAST_NATS, LEAST_POSITION
-from interp.report.atlas.document import HeadProfile, Model, Role, Statement, TextExample
+from interp.report.atlas.document import (
+    HeadProfile,
+    Model,
+    Role,
+    RuleRow,
+    Statement,
+    TextExample,
+)
 from interp.report.atlas.scores import finite
 from interp.report.atlas.signs import POSITION, RULE, UNCLEAR
 from interp.report.printed.behaviours import percent_words
@@ -115,8 +122,8 @@ def profile_table(found: TextProfile, name: str) -> HeadTable:
 
 def profile_name(found: TextProfile) -> str:
     """Return the name of the model of a profile."""
-    made = found.provenance
-    return str(made.get("model_id") or made.get("model") or "model")
+    provenance = found.provenance
+    return str(provenance.get("model_id") or provenance.get("model") or "model")
 
 
 def add_profile(model: Model, found: TextProfile, named: int) -> None:
@@ -140,12 +147,12 @@ def add_profile(model: Model, found: TextProfile, named: int) -> None:
     if described:
         model["roles"], model["legend"] = _roles(described, model)
     roles, legend = model["roles"], model["legend"]
-    made = made_of(found.provenance)
-    model["provenance"].setdefault("content_hash", made.get("content_hash"))
-    model["provenance"]["profile"] = made
+    provenance = made_of(found.provenance)
+    model["provenance"].setdefault("content_hash", provenance.get("content_hash"))
+    model["provenance"]["profile"] = provenance
     model["profile"] = {
-        "corpus": str(made.get("corpus") or ""),
-        "text": _summary(found, made),
+        "corpus": str(provenance.get("corpus") or ""),
+        "text": _summary(found, provenance),
         "statements": _statements(described, roles, legend, model, named),
         "opening": _opening(described, legend),
     }
@@ -167,8 +174,8 @@ def _card(one: Mapping[str, Any], examples: Sequence[Mapping[str, Any]]) -> Head
     others = [x for x in examples if x["kind"] not in SHOWN][:ELSE]
     shown += [shown_example(x) for x in others]
     held = one["status"] == "rules"
-    rules = [_rule(x, total=not held) for x in one.get("labels", ())]
-    rules += [_rule(x, total=True) for x in one.get("avoided", ())]
+    rules = [(_described_rule if held else _other_rule)(x) for x in one.get("labels", ())]
+    rules += [_other_rule(x) for x in one.get("avoided", ())]
     return {
         "status": str(one["status"]),
         "sentence": str(one["sentence"]),
@@ -203,25 +210,38 @@ def _behaviours(one: Mapping[str, Any]) -> dict[str, Any]:
     return {"clusters of its edges by what it reads": rows} if rows else {}
 
 
-def _rule(label: Mapping[str, Any], *, total: bool) -> list[Any]:
-    """Return phrase, share, share by position, nats, and what it explains alone, of a rule.
-
-    Shares of attention and of the pattern have their intervals.
-    """
-    alone = [finite(label.get("alone", {}).get(name)) for name in ("value", "low", "high")]
-    if total:
-        whole = [label["phrase"], label["total"], None, None, label["expected"]]
-        return [*whole, label["nats"], *alone]
+def _described_rule(label: Mapping[str, Any]) -> RuleRow:
+    """Return the row of a rule of a head's description: keys of several rules count in parts."""
     share = label["share"]
-    return [
-        label["phrase"],
-        share["value"],
-        finite(share["low"]),
-        finite(share["high"]),
-        label["position"],
-        label["nats"],
-        *alone,
-    ]
+    return RuleRow(
+        phrase=label["phrase"],
+        share=share["value"],
+        share_low=finite(share["low"]),
+        share_high=finite(share["high"]),
+        by_position=label["position"],
+        nats=label["nats"],
+        **_alone(label),
+    )
+
+
+def _other_rule(label: Mapping[str, Any]) -> RuleRow:
+    """Return the row of a rule that a head avoids or is near to: its undivided share."""
+    return RuleRow(
+        phrase=label["phrase"],
+        share=label["total"],
+        share_low=None,
+        share_high=None,
+        by_position=label["expected"],
+        nats=label["nats"],
+        **_alone(label),
+    )
+
+
+def _alone(label: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return the share that a rule explains without other rules; None where it is not known."""
+    number = label.get("alone", {})
+    ends = {f"alone_{end}": finite(number.get(end)) for end in ("low", "high")}
+    return {"alone": finite(number.get("value")), **ends}
 
 
 def shown_example(one: Mapping[str, Any]) -> TextExample:
@@ -258,11 +278,11 @@ def _roles(
     ruled = [r for r in dict.fromkeys(roles) if r and r.startswith(RULE)]
     last = {OTHER: 1, LESS: 2}
     counted = sorted(ruled, key=lambda r: (last.get(r, 0), -roles.count(r)))
-    own = {role["id"]: role for role in model["legend"]}
-    by_scores = [r for r in own if r in roles and r not in (UNCLEAR, POSITION)]
+    by_id = {role["id"]: role for role in model["legend"]}
+    by_scores = [r for r in by_id if r in roles and r not in (UNCLEAR, POSITION)]
     order = [*counted, POSITION, *by_scores, UNCLEAR]
     legend: list[Role] = [
-        own[r] if r in by_scores else _role(r, phrases.get(r, ""), roles.count(r)) for r in order
+        by_id[r] if r in by_scores else _role(r, phrases.get(r, ""), roles.count(r)) for r in order
     ]
     return roles, legend
 
@@ -365,8 +385,8 @@ def _opening(
     """Return the heads whose sentences the page opens with: of the first roles, and one unclear."""
     first: list[str] = []
     for role in legend:
-        mine = [label for label, (own, _) in described.items() if own == role["id"]]
+        mine = [label for label, (leading, _) in described.items() if leading == role["id"]]
         if mine and len(first) < n and role["id"] != UNCLEAR:
             first.append(ordered_by(mine, lambda label: _strength(*described[label]))[0])
-    unclear = [label for label, (own, _) in described.items() if own == UNCLEAR]
+    unclear = [label for label, (leading, _) in described.items() if leading == UNCLEAR]
     return [*first, *unclear[:1]]

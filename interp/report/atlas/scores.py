@@ -51,8 +51,8 @@ def model_of(
 ) -> Model:
     """Return one model without cards and results."""
     groups = {None: scores, _CAUSAL: causal, ON_TEXT: on_text}
-    found = {k: table for k, table in groups.items() if table is not None and len(table)}
-    tables = list(found.values())
+    by_group = {k: table for k, table in groups.items() if table is not None and len(table)}
+    tables = list(by_group.values())
     frames = [table.to_pandas() for table in tables]
     places, stacks = _places(frames)
     if scores is None and causal is None:  # a profile does not state them
@@ -60,14 +60,14 @@ def model_of(
             place["kv_head"] = None
     metrics = [
         metric
-        for (group, table), frame in zip(found.items(), frames, strict=True)
+        for (group, table), frame in zip(by_group.items(), frames, strict=True)
         for metric in _metrics(table, frame, places, group)
     ]
     by_place: dict[tuple[str, int, int], str | None] = {}
-    said: tuple[Statement, ...] = ()
+    sentences: tuple[Statement, ...] = ()
     if roles is not None and scores is not None:
         by_place = {(x.stack, x.layer, x.head): x.role for x in roles.assigned}
-        said = statements(scores, roles, named=named)
+        sentences = statements(scores, roles, named=named)
     names = [stack["name"] for stack in stacks]
     heads = [(names[place["stack"]], place["layer"], place["head"]) for place in places]
     return {
@@ -77,11 +77,11 @@ def model_of(
         "heads": places,
         "roles": [by_place.get(place) for place in heads],
         "legend": role_legend([by_place.get(place) for place in heads]),
-        "statements": [statement_data(one) for one in said],
+        "statements": [statement_data(one) for one in sentences],
         "metrics": metrics,
         "cards": {},
         "results": [],
-        "provenance": _provenance([x for k, x in found.items() if k != ON_TEXT]),
+        "provenance": _provenance([x for k, x in by_group.items() if k != ON_TEXT]),
     }
 
 
@@ -166,7 +166,7 @@ def _metrics(
     table: HeadTable, frame: pd.DataFrame, places: Sequence[Place], group: str | None
 ) -> list[Metric]:
     """Return the columns of every metric of one table, in its order."""
-    ranges, made = METRICS.ranges(), {m: about for (_, m), about in table.provenance.items()}
+    ranges, provenance = METRICS.ranges(), {m: about for (_, m), about in table.provenance.items()}
     stacks = list(frame["stack"].unique())
     at = {(p["stack"], p["layer"], p["head"]): i for i, p in enumerate(places)}
     names = {stack: place for place, stack in enumerate(stacks)}
@@ -175,11 +175,11 @@ def _metrics(
     units = frame.iloc[:0][_UNITS]
     index = np.zeros(0, dtype=int)
     for metric, rows in groups:
-        name, about = base_name(str(metric)), made[str(metric)]
-        own = rows[_UNITS].reset_index(drop=True)
-        if not own.equals(units):  # most metrics have the same heads in the same order
-            units = own
-            heads = own.itertuples(index=False, name=None)
+        name, about = base_name(str(metric)), provenance[str(metric)]
+        head_rows = rows[_UNITS].reset_index(drop=True)
+        if not head_rows.equals(units):  # most metrics have the same heads in the same order
+            units = head_rows
+            heads = head_rows.itertuples(index=False, name=None)
             index = np.array([at[names[s], int(x), int(h)] for s, x, h in heads], dtype=int)
         low, high = ranges.get(name, (None, None))
         entry = METRICS[name] if name in METRICS else None  # noqa: SIM401

@@ -55,7 +55,7 @@ def signs(document: Atlas) -> dict[str, Sign]:
     for model in document["models"]:
         for role in model["legend"]:
             roles.setdefault(role["id"], role)
-    found: dict[str, Sign] = {}
+    by_role: dict[str, Sign] = {}
     taken: set[str] = set()
     spare = 0
     for at, (name, role) in enumerate(roles.items()):
@@ -70,8 +70,8 @@ def signs(document: Atlas) -> dict[str, Sign]:
             colours = known or _OTHERS[spare % len(_OTHERS)]
             spare += known is None
         taken.add(letter)
-        found[name] = Sign(name, role["name"], letter, f"role{at}", colours)
-    return found
+        by_role[name] = Sign(name, role["name"], letter, f"role{at}", colours)
+    return by_role
 
 
 def _letter(name: str, taken: set[str]) -> str:

@@ -40,8 +40,8 @@ def pruning_page(
         metric = f"place of removal by {curve.name}:task={task}"
         for one in table_of_values(metric, places, "place in the order", 1, curve.made):
             tables.setdefault(metric, one)
-    made = curves[0].made
-    title = f"Pruning {made.get('model_id', '')}: {made.get('task', '')}"
+    provenance = curves[0].made
+    title = f"Pruning {provenance.get('model_id', '')}: {provenance.get('task', '')}"
     return _page(Contents(curves=curves, causal=list(tables.values())), title, sections)
 
 
@@ -57,8 +57,8 @@ def comparison_page(found: Comparison, document: Mapping[str, Any], sections: Se
     for one in found.rankings:
         values = [(x, y, None) for x, y in zip(one.labels, one.helps.tolist(), strict=True)]
         n = 1 if one.per_prompt is None else one.per_prompt.shape[1]
-        made = dict(found.made) | {"model_id": found.made["model"]}
-        tables += table_of_values(one.name, values, str(one.about.get("unit") or ""), n, made)
+        provenance = dict(found.made) | {"model_id": found.made["model"]}
+        tables += table_of_values(one.name, values, str(one.about.get("unit") or ""), n, provenance)
     title = f"Importances of {found.made['model']}, {len(found.players)} players"
     contents = Contents(agreements=[dict(document)], causal=tables)
     return _page(contents, title, sections)

@@ -47,12 +47,12 @@ def only_metrics(tables: Sequence[HeadTable], names: Sequence[str]) -> list[Head
     there = list(dict.fromkeys(m for table in tables for m in table.metrics))
     wanted: set[str] = set()
     for name in names:
-        found = {m for m in there if name in (m, m.partition(":")[0])}
-        if not found:
+        matching = {m for m in there if name in (m, m.partition(":")[0])}
+        if not matching:
             raise UnknownName("metric", name, there)
-        wanted |= found
-    kept = [(table, [m for m in table.metrics if m in wanted]) for table in tables]
-    return [table.where(metric=metrics) for table, metrics in kept if metrics]
+        wanted |= matching
+    chosen = [(table, [m for m in table.metrics if m in wanted]) for table in tables]
+    return [table.where(metric=metrics) for table, metrics in chosen if metrics]
 
 
 def add_examples(

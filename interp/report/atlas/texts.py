@@ -40,10 +40,10 @@ def statement_list(model: Model, signs: Mapping[str, Sign]) -> Markup:
         drawn = statement_bar(one, bar_ends(model, one["metric"]))
         text = element("span", _linked(model["id"], one), _without(model, one), drawn)
         items[one["found"]].append(element("li", mark, text, data_role=one["role"]))
-    found = element("ul", *items[True], class_="said") if items[True] else ""
+    positive = element("ul", *items[True], class_="said") if items[True] else ""
     if not items[False]:
-        return Markup(found)
-    return Markup(found) + element(
+        return Markup(positive)
+    return Markup(positive) + element(
         "details",
         element("summary", f"Not found: {len(items[False])}"),
         element("ul", *items[False], class_="said not"),
@@ -132,14 +132,14 @@ def change_table(document: Atlas, comparison: Comparison) -> Markup:
     models = {model["id"]: model for model in document["models"]}
     first = models[comparison["a"]]
     labels = [place["label"] for place in first["heads"]]
-    found = []
+    changes = []
     for part in comparison["metrics"]:
         size = max((abs(v) for v in part["difference"] if v is not None), default=0) or 1.0
         for i, value in enumerate(part["difference"]):
             if value is not None and value:
                 p = part["p"][i]
-                found.append(((p is None or p >= 0.05, -abs(value) / size), i, value, part))
-    found.sort(key=lambda x: x[0])
+                changes.append(((p is None or p >= 0.05, -abs(value) / size), i, value, part))
+    changes.sort(key=lambda x: x[0])
     rows = [
         [
             element("th", head_link(comparison["a"], labels[i]), scope="row"),
@@ -148,7 +148,7 @@ def change_table(document: Atlas, comparison: Comparison) -> Markup:
             _between(part["low"][i], part["high"][i]),
             "" if part["p"][i] is None else f"{part['p'][i]:.2g}",
         ]
-        for _, i, value, part in found[:_CHANGES]
+        for _, i, value, part in changes[:_CHANGES]
     ]
     columns = ["head", ".metric", "difference", "95 % interval", "p"]
     return table(columns, rows, kind="changes") if rows else element("p", "No head differs.")

@@ -106,7 +106,7 @@ def attribution_parts(document: Mapping[str, Any]) -> list[FoundPart]:
     warning = document.get("warning") or ""
     for (model, tokens, target), group in groupby(document["attributions"], key=_text):
         rows = list(group)
-        made = rows[0]["provenance"]
+        provenance = rows[0]["provenance"]
         figure: Tokens = {
             "draw": "tokens",
             "tokens": list(tokens),
@@ -127,29 +127,29 @@ def attribution_parts(document: Mapping[str, Any]) -> list[FoundPart]:
             "heads": [],
             **rows_of_dicts(table),
             "figure": figure,
-            "provenance": made_of(made),
+            "provenance": made_of(provenance),
         }
-        out.append(FoundPart(part, model, stated_weights(made)))
+        out.append(FoundPart(part, model, stated_weights(provenance)))
     return out
 
 
 def _text(one: Mapping[str, Any]) -> tuple[str, tuple[str, ...], str]:
-    made = one["provenance"]
-    model = str(made.get("model_id") or made.get("model") or "")
+    provenance = one["provenance"]
+    model = str(provenance.get("model_id") or provenance.get("model") or "")
     return model, tuple(map(str, one["tokens"])), str(one["target"])
 
 
 def faithfulness_part(document: Mapping[str, Any]) -> FoundPart:
     """Return how faithful attribution methods are, best first."""
-    made = document.get("provenance", {})
+    provenance = document.get("provenance", {})
     rows = [
         {"measure": measure, **row}
-        for measure, found in document["summary"].items()
-        for row in found
+        for measure, methods in document["summary"].items()
+        for row in methods
     ]
     lines = []
-    for measure, found in document["summary"].items():
-        best = [x for x in found if x.get("mean") is not None][:1]
+    for measure, methods in document["summary"].items():
+        best = [x for x in methods if x.get("mean") is not None][:1]
         lines += [f"{measure}: {x['method']} {shorter(x['mean'])}" for x in best]
     limits = [str(x["text"]) for x in document["limits"].values() if not x.get("can_show")]
     warning = str(document.get("warning") or "")
@@ -163,15 +163,15 @@ def faithfulness_part(document: Mapping[str, Any]) -> FoundPart:
         "text": " ".join(f"{x.rstrip('.')}." for x in (text, *limits[:1], warning) if x),
         "heads": [],
         **rows_of_dicts(rows),
-        "provenance": made_of(made),
+        "provenance": made_of(provenance),
     }
-    model = str(made.get("model_id") or made.get("model") or "")
-    return FoundPart(part, model, stated_weights(made))
+    model = str(provenance.get("model_id") or provenance.get("model") or "")
+    return FoundPart(part, model, stated_weights(provenance))
 
 
 def safety_part(document: Mapping[str, Any]) -> FoundPart:
     """Return the refusal direction of one model, its heads, and what removing them does."""
-    made = document.get("provenance", {})
+    provenance = document.get("provenance", {})
     curves: Sequence[Mapping[str, Any]] = document["curves"]
     removed = [str(x["last_removed"]) for x in curves if x.get("last_removed")]
     sahara = {form: list(names) for form, names in document.get("sahara", {}).items()}
@@ -192,12 +192,12 @@ def safety_part(document: Mapping[str, Any]) -> FoundPart:
         "text": text.strip(),
         "heads": heads,
         **rows_of_dicts(document["heads"], ("model", "kv_head")),
-        "provenance": made_of(made),
+        "provenance": made_of(provenance),
     }
     if curves:
         part["figure"] = _removal(curves)
     notes = dict.fromkeys(heads, "among the heads of the refusal direction")
-    return FoundPart(part, str(made.get("model_id", "")), stated_weights(made), notes)
+    return FoundPart(part, str(provenance.get("model_id", "")), stated_weights(provenance), notes)
 
 
 def _removal(curves: Sequence[Mapping[str, Any]]) -> Curves:
@@ -237,7 +237,7 @@ def token_part(document: Mapping[str, Any]) -> FoundPart:
     measures = (
         [name for name in rows[0] if name not in ("position", "token", "special")] if rows else []
     )
-    made = document.get("provenance", {})
+    provenance = document.get("provenance", {})
     figure: Any = {
         "draw": "tokens",
         "tokens": tokens,
@@ -261,8 +261,10 @@ def token_part(document: Mapping[str, Any]) -> FoundPart:
             [row["position"], row["token"], *(row[name] for name in measures)] for row in rows
         ],
         "figure": figure,
-        "provenance": made_of(made),
+        "provenance": made_of(provenance),
     }
     return FoundPart(
-        part, str(made.get("model_id") or made.get("model") or ""), stated_weights(made)
+        part,
+        str(provenance.get("model_id") or provenance.get("model") or ""),
+        stated_weights(provenance),
     )

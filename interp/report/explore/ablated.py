@@ -48,12 +48,12 @@ def named_edits(
     if len(set(heads)) < len(heads):
         twice = next(head for _, head in heads if sum(head == other for _, other in heads) > 1)
         raise OptionError(f"head {twice} is named twice")
-    kinds, found = dict.fromkeys(interventions), []
+    kinds, edits = dict.fromkeys(interventions), []
     for kind in kinds:
         of = [head for head, each in zip(heads, interventions, strict=True) if each == kind]
         of_kind = reference if kind in NEEDS_REFERENCE or len(kinds) == 1 else None
-        found += edits_of(model, of, kind, of_kind, len(prompts.ids[0]))
-    return found
+        edits += edits_of(model, of, kind, of_kind, len(prompts.ids[0]))
+    return edits
 
 
 def edits_of(
@@ -156,8 +156,8 @@ def moved(
         for i, text in zip(ids, separate_words(model, ids), strict=True)
     ]
     kl = None if after is None else float((logs[0].exp() * (logs[0] - logs[1])).sum())
-    said = "" if after is None else change_sentence(rows)
-    return {"tokens": rows, "kl": kl, "said": said}
+    sentence = "" if after is None else change_sentence(rows)
+    return {"tokens": rows, "kl": kl, "said": sentence}
 
 
 def change_sentence(rows: Sequence[Mapping[str, Any]]) -> str:

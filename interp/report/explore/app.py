@@ -77,8 +77,8 @@ def application(
         origin = request.headers.get("origin")
         if origin is not None and origin.lower() not in origins:
             return _error(403, "Origin", "this server answers to its own page only")
-        given = request.headers.get(HEADER) or request.query_params.get("token", "")
-        if not secrets.compare_digest(given.encode(), token.encode()):
+        credential = request.headers.get(HEADER) or request.query_params.get("token", "")
+        if not secrets.compare_digest(credential.encode(), token.encode()):
             return _error(403, "Token", "open the address that `interp explore` printed")
         return None
 
@@ -108,9 +108,9 @@ def application(
 
     def query(call: str) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
-            given = {k: v for k, v in request.query_params.items() if k != "token"}
+            arguments = {k: v for k, v in request.query_params.items() if k != "token"}
             try:
-                return await answered(call, numbers(given, *TYPES[call]))
+                return await answered(call, numbers(arguments, *TYPES[call]))
             except InterpError as error:
                 return _error(400, type(error).__name__, str(error))
 
@@ -124,10 +124,10 @@ def application(
                 if len(content) > BODY:
                     return _error(413, "PromptError", f"the request exceeds {BODY / 1e6:g} MB")
             try:
-                given = parse_json(content)
+                body = parse_json(content)
             except (ValueError, RecursionError) as error:
                 return _error(400, "OptionError", f"the body is not JSON in UTF-8: {error}")
-            return await answered(call, given)
+            return await answered(call, body)
 
         return endpoint
 

@@ -91,17 +91,17 @@ def heads_on_pair(stack: Stack, query: int, key: int) -> list[list[Any]]:
             f"query {query} and key {key}; there are queries 0 to {shape[0] - 1} and keys 0 to "
             f"{shape[1] - 1}"
         )
-    found = [[str(head), float(weights[query, key])] for head, weights in stack.weights.items()]
-    return ordered_by(found, lambda one: one[1])[:HEADS]
+    rows = [[str(head), float(weights[query, key])] for head, weights in stack.weights.items()]
+    return ordered_by(rows, lambda one: one[1])[:HEADS]
 
 
 def pattern(stack: Stack, head: Head) -> dict[str, Any]:
     """Return all weights of a head as float32, with the terms of its scores."""
     store = LetterBlocks()
-    found = {"name": str(head), "block": 1, "bits": 32, "w": store.put(stack.weights[head])}
+    fields = {"name": str(head), "block": 1, "bits": 32, "w": store.put(stack.weights[head])}
     if head in stack.terms:
-        found["terms"] = terms_written(stack.terms[head], store)
-    return _inside(found, store)
+        fields["terms"] = terms_written(stack.terms[head], store)
+    return _inside(fields, store)
 
 
 def _inside(item: Any, store: LetterBlocks) -> Any:

@@ -24,15 +24,15 @@ def rules_answer(found: PromptRules, shown: View) -> dict[str, Any]:
         for stack in shown.stacks
         for head, weights in stack.weights.items()
     }
-    own = found.own_scores(patterns)
-    for one in own:
+    scores = found.own_scores(patterns)
+    for one in scores:
         one["heads"] = [
             [f"{stack}." * many + f"L{layer}H{head}", mass, guess]
             for (stack, layer, head), mass, guess in one["heads"]
         ]
     bits = [base64.b64encode(np.packbits(mask).tobytes()).decode() for mask in found.masks]
     rules = [{"name": one.name, "phrase": one.phrase} for one in found.rules]
-    return {"rules": rules, "masks": bits, "own": own}
+    return {"rules": rules, "masks": bits, "own": scores}
 
 
 def row_answer(

@@ -70,9 +70,10 @@ class Explorer:
     def still(self) -> Markup:
         """Return a picture of every head on the first prompt, and its likeliest next tokens."""
         pictures = [_still(stack) for stack in self.session.stacks()]
-        found = self.first["predictions"]
+        predictions = self.first["predictions"]
         rows = [
-            (repr(one["token"]), f"{one['before']['probability']:.3f}") for one in found["tokens"]
+            (repr(one["token"]), f"{one['before']['probability']:.3f}")
+            for one in predictions["tokens"]
         ]
         beside = table(["next token", "probability"], rows[:5]) if rows else Markup("")
         title = f"{self.session.model.name}, {len(self.first['tokens']):,} tokens"

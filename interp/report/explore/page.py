@@ -67,12 +67,12 @@ def live_part(session: Session | None, token: str) -> Mapping[str, Markup]:
 
 def model_page(session: Session, token: str) -> str:
     """Return the page of a model without results."""
-    found = session.about()
-    stacks = ", ".join(f"{s['name']} of {s['layers']} layers" for s in found["stacks"])
-    about = f"{found['kind']} model, {stacks}. Type a prompt to see every head on it."
+    facts = session.about()
+    stacks = ", ".join(f"{s['name']} of {s['layers']} layers" for s in facts["stacks"])
+    about = f"{facts['kind']} model, {stacks}. Type a prompt to see every head on it."
     return render(
         "explore",
-        found["name"],
+        facts["name"],
         live=live_part(session, token),
         about=about,
         styles=asset("explore.css"),
@@ -89,11 +89,11 @@ def explore_page(
     from interp.report.atlas.build import atlas_of, contents_of
     from interp.report.atlas.from_model import add_model
 
-    found = contents_of(results)
-    atlas = atlas_of(found, command=command)
+    contents = contents_of(results)
+    atlas = atlas_of(contents, command=command)
     if session is not None:
         add_model(atlas, session.model)
-        session.profile = next((x for x in found.profiles if _fits(x, session.model)), None)
+        session.profile = next((x for x in contents.profiles if _fits(x, session.model)), None)
     return partial(results_page, atlas, session), cast(Mapping[str, Any], atlas)
 
 

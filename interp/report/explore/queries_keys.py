@@ -60,8 +60,8 @@ class KeptLayer:
         """Memory of the tensors."""
         if self.attention is None:
             return 0 if self.pattern is None else self.pattern.nbytes
-        own = (self.attention.q, self.attention.k, self.attention.bias, self.attention.ranges)
-        return sum(x.nbytes for x in own if isinstance(x, Tensor))
+        tensors = (self.attention.q, self.attention.k, self.attention.bias, self.attention.ranges)
+        return sum(x.nbytes for x in tensors if isinstance(x, Tensor))
 
 
 def coarsest(n: int, n_heads: int, memory: int) -> int:
@@ -132,12 +132,12 @@ class KeptPrompt:
 
     def stacks(self) -> tuple[Stack, ...]:
         """Return the coarsest maps of all heads, with the first tokens of each block."""
-        found = []
+        stacks = []
         for name, texts in self.texts.items():
             sides = (tuple(side[:: self.block]) for side in texts)
             maps = {head: map for (stack, head), map in self.means.items() if stack == name}
             queries, keys = sides
-            found.append(
+            stacks.append(
                 Stack(
                     name,
                     maps,
@@ -148,7 +148,7 @@ class KeptPrompt:
                     n_keys=len(texts[1]),
                 )
             )
-        return tuple(found)
+        return tuple(stacks)
 
     def _require_room(self, n: int) -> None:
         size = self.model.dtype.itemsize
@@ -194,12 +194,12 @@ class KeptPrompt:
                 keep(np.stack([_pooled(p.cpu().numpy(), self.block) for p in pattern]))
             return KeptLayer(None, pattern.clone(), None)
         try:
-            found = to_attention(call, real, None)
+            attention = to_attention(call, real, None)
             asked: list[Reduction] = [Output()] if self.fused else []
             asked += [] if keep is None else [PooledMap(self.block), LogSumExp()]
             values: Any = {}
             if asked:
-                values = attention_statistics(found, asked, backend="auto", going_on=going_on)
+                values = attention_statistics(attention, asked, backend="auto", going_on=going_on)
             if self.fused:
                 call.z = values["output"]
                 self.model.require_finite(call, site)
@@ -207,15 +207,15 @@ class KeptPrompt:
                 keep(values["pooled_map"][0].float().cpu().numpy())
                 self._lse[place] = values["lse"].clone()
             # copies: a view would keep the activations of all heads, and values are not needed
-            own = replace(
-                found,
-                q=found.q.detach().clone(),
-                k=found.k.detach().clone(),
-                v=found.k.new_zeros(*found.k.shape[:3], 1),
+            compact = replace(
+                attention,
+                q=attention.q.detach().clone(),
+                k=attention.k.detach().clone(),
+                v=attention.k.new_zeros(*attention.k.shape[:3], 1),
             )
         except KernelError as error:
             raise StatisticsError(f"{self.model.name}, {site.name}: {error}") from error
-        return KeptLayer(own, None, self._lse[place])
+        return KeptLayer(compact, None, self._lse[place])
 
     def _hold(self, site: Site, layer: KeptLayer) -> None:
         self._layers[site.stack, site.layer] = layer
@@ -279,16 +279,16 @@ class KeptPrompt:
     def _computed(
         self, stack: str, head: Head, block: int, queries: range, keys: range, going_on: GoingOn
     ) -> Shares:
-        kept = self._layer(stack, head.layer, going_on)
-        if kept.attention is None:
-            assert kept.pattern is not None, "a layer has queries and keys, or its pattern"
-            part = kept.pattern[head.head, queries.start : queries.stop, keys.start : keys.stop]
+        layer = self._layer(stack, head.layer, going_on)
+        if layer.attention is None:
+            assert layer.pattern is not None, "a layer has queries and keys, or its pattern"
+            part = layer.pattern[head.head, queries.start : queries.stop, keys.start : keys.stop]
             return _pooled(part.cpu().numpy(), block, np.maximum)
-        assert kept.lse is not None, "a softmax has a log-sum-exp"
+        assert layer.lse is not None, "a softmax has a log-sum-exp"
         return (
             pooled_tile(
-                kept.attention,
-                kept.lse,
+                layer.attention,
+                layer.lse,
                 head.head,
                 queries,
                 keys,

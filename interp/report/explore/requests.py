@@ -22,14 +22,14 @@ def fields(given: Any, needed: Fields, optional: Fields) -> dict[str, Any]:
     missing = [name for name in needed if given.get(name) is None]
     if missing:
         raise OptionError(f"field {', '.join(missing)} is missing")
-    found = {name: value for name, value in given.items() if value is not None}
-    for name, value in found.items():
+    values = {name: value for name, value in given.items() if value is not None}
+    for name, value in values.items():
         kind = known[name]
         for text in value if isinstance(value, list) else [value]:
             require_text(name, text)
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise OptionError(f"{name} is {str(value)[:60]!r}; it must be {_NAMES[kind]}")
-    return found
+    return values
 
 
 def require_text(name: str, value: Any) -> None:
@@ -61,12 +61,12 @@ def numbers(given: Mapping[str, str], needed: Fields, optional: Fields) -> dict[
 
 def prompt_of(given: Any) -> str | list[int]:
     """Return the text or the token ids of a prompt."""
-    found = fields(given, {}, {"text": str, "ids": list})
-    if len(found) != 1:
+    prompt = fields(given, {}, {"text": str, "ids": list})
+    if len(prompt) != 1:
         raise OptionError("give exactly one of text and ids")
-    if "text" in found:
-        return found["text"]
-    ids = found["ids"]
+    if "text" in prompt:
+        return prompt["text"]
+    ids = prompt["ids"]
     if not ids or not all(isinstance(i, int) and not isinstance(i, bool) for i in ids):
         raise OptionError("ids must be a list of at least one token id, all whole numbers")
     return ids
@@ -77,9 +77,9 @@ def ablation_of(given: Any, *, at_position: bool = True) -> dict[str, Any]:
     several = isinstance(given, Mapping) and isinstance(given.get("intervention"), list)
     optional: dict[str, type] = {"intervention": list if several else str, "reference": str}
     optional |= {"position": int} if at_position else {}
-    found = fields(given, {"prompt": int, "heads": list}, optional)
-    if not all(isinstance(head, str) for head in found["heads"]):
+    arguments = fields(given, {"prompt": int, "heads": list}, optional)
+    if not all(isinstance(head, str) for head in arguments["heads"]):
         raise OptionError('heads must be a list of names, such as ["L1H3"]')
-    if several and not all(isinstance(name, str) for name in found["intervention"]):
+    if several and not all(isinstance(name, str) for name in arguments["intervention"]):
         raise OptionError('intervention must be a name, or a list of names, such as ["zero"]')
-    return found
+    return arguments

@@ -33,18 +33,18 @@ def require_server() -> None:
 
 def listening(port: int) -> socket.socket:
     """Return a socket of this machine alone that listens at a port; 0 is any free one."""
-    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind((HOST, port))
-        found.listen()
+        listener.bind((HOST, port))
+        listener.listen()
     except OSError as error:
-        found.close()
+        listener.close()
         raise OptionError(
             f"port {port} cannot be used ({error.strerror}); set another port, "
             "or 0 for any free one"
         ) from error
-    return found
+    return listener
 
 
 def _ended_quietly(app: Any) -> Any:

@@ -115,9 +115,9 @@ class Session:
             self._asked = None  # its memory is free before the next one's is taken
             asked = within_memory(lambda: self._run(prompts, going_on))
             self._asked = asked
-            found = encoded.prompt(asked.shown, self._count, asked.tokens, asked.notes(self.model))
-            found["predictions"] = self._predictions(asked, going_on)
-            return found
+            reply = encoded.prompt(asked.shown, self._count, asked.tokens, asked.notes(self.model))
+            reply["predictions"] = self._predictions(asked, going_on)
+            return reply
 
     def stacks(self) -> tuple[Stack, ...]:
         """Return the patterns of the latest prompt, in blocks where it is long."""
@@ -138,11 +138,11 @@ class Session:
         """Return one tile of a head's map over a long prompt."""
         with self._turns.taken("tile", turn) as going_on:
             asked = self._latest(prompt)
-            kept = asked.shown
-            if isinstance(kept, View):
+            shown = asked.shown
+            if isinstance(shown, View):
                 raise OptionError("this prompt is short; ask for the pattern of the head")
-            stack, one = stack_and_head(head, next(iter(kept.texts)))
-            values = within_memory(lambda: kept.tile(stack, one, block, row, column, going_on))
+            stack, one = stack_and_head(head, next(iter(shown.texts)))
+            values = within_memory(lambda: shown.tile(stack, one, block, row, column, going_on))
             return encoded.tile(values, row * TILE * block, column * TILE * block, block)
 
     def ablate(
@@ -220,8 +220,8 @@ class Session:
         asked.patterns()
         if not asked.rules:
             ids, rules = asked.prompts.ids[0], self.own_rules
-            found = within_memory(lambda: PromptRules(self.model, ids, self.profile, rules))
-            asked.rules.append(found)
+            prompt_rules = within_memory(lambda: PromptRules(self.model, ids, self.profile, rules))
+            asked.rules.append(prompt_rules)
         return asked.rules[0]
 
     def _redrawn(self, asked: AskedPrompt, edits: Sequence[Edit]) -> dict[str, Any]:
@@ -230,10 +230,10 @@ class Session:
         if not edits or not isinstance(asked.shown, View):
             return {}
         with self.model.edited(*edits):
-            found = within_memory(lambda: view(self.model, asked.prompts.ids[0]))
+            redrawn = within_memory(lambda: view(self.model, asked.prompts.ids[0]))
         self._ablations += 1
-        asked.ablated[self._ablations] = found
-        pictures = [encoded.heads_picture(dict(stack.weights)) for stack in found.stacks]
+        asked.ablated[self._ablations] = redrawn
+        pictures = [encoded.heads_picture(dict(stack.weights)) for stack in redrawn.stacks]
         return {"after": self._ablations, "pictures": pictures}
 
     def _run(self, prompts: Prompts, going_on: GoingOn) -> AskedPrompt:
@@ -281,13 +281,13 @@ class Session:
         at = asked.n - 1
         try:
             # a long prompt's pass has them already; an ablation compares two runs of one kind
-            kept = asked.shown.out if isinstance(asked.shown, KeptPrompt) else None
+            output = asked.shown.out if isinstance(asked.shown, KeptPrompt) else None
             logits = (
                 self._clean(asked, at, going_on)
-                if kept is None
-                else position_logits(self.model, kept, 1)
+                if output is None
+                else position_logits(self.model, output, 1)
             )
-            found = moved(self.model, logits, None)
+            predictions = moved(self.model, logits, None)
         except PromptError as error:  # an encoder without a language-model head has patterns too
             return {"tokens": [], "why": str(error)}
-        return {"position": at, "token": asked.tokens[at], **found}
+        return {"position": at, "token": asked.tokens[at], **predictions}

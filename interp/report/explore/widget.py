@@ -55,9 +55,9 @@ class Live(anywidget.AnyWidget):
         if not isinstance(content, dict) or "id" not in content:
             return
         try:
-            found = answer(self._session, str(content.get("name")), content.get("given"))
+            reply = answer(self._session, str(content.get("name")), content.get("given"))
         except InterpError as error:
             kind = type(error).__name__
             self.send({"id": content["id"], "error": str(error), "kind": kind})
             return
-        self.send({"id": content["id"], "found": found})
+        self.send({"id": content["id"], "found": reply})

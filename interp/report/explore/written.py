@@ -46,16 +46,16 @@ def continuations(
     if not asked.written:
         asked.written.append(write(()))
     start, before = asked.written[0]
-    found = {"before": said(model, before), "after": None, "shared": 0, "said": ""}
+    result = {"before": said(model, before), "after": None, "shared": 0, "said": ""}
     if not edits:
-        return found
+        return result
     after = write(edits)[1]
     at = parting(before, after)
     turned = [token_at(model, ids, at) for ids in (before, after)]
     shared = said(model, before if at is None else before[:at])
     position = None if at is None else start + at
     alike = len(before) if at is None else at
-    return found | {
+    return result | {
         "after": said(model, after),
         "shared": len(shared),
         "said": parted_sentence(alike, position, *turned),

@@ -16,7 +16,7 @@ def attribution_text(results: Sequence[Attribution], *, top: int = 5) -> str:
         results: the attributions.
         top: number of largest scores to print.
     """
-    return "\n".join(_one(found, top) for found in results)
+    return "\n".join(_one(result, top) for result in results)
 
 
 def _one(one: Attribution, top: int) -> str:

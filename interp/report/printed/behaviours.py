@@ -21,15 +21,16 @@ def behaviours(
     about: Mapping[str, Any], example: Callable[[Mapping[str, Any]], list[str]]
 ) -> list[str]:
     """Return lines on each behaviour of a head of several; none otherwise."""
-    found = about.get("behaviours")
-    if not found:
+    clusters = about.get("behaviours")
+    if not clusters:
         return []
-    said = (
-        f"{len(found['each'])} behaviours: {BY[found['by']]}, each with a rule of its own beyond "
-        f"position, on documents that did not fit them ({found['n_edges']:,} sampled edges)"
+    heading = (
+        f"{len(clusters['each'])} behaviours: {BY[clusters['by']]}, each with a rule of its own "
+        f"beyond position, on documents that did not fit them ({clusters['n_edges']:,} sampled "
+        "edges)"
     )
-    lines = textwrap.wrap(said, WIDTH, initial_indent="  ", subsequent_indent="  ")
-    for one in found["each"]:
+    lines = textwrap.wrap(heading, WIDTH, initial_indent="  ", subsequent_indent="  ")
+    for one in clusters["each"]:
         words = (
             f"{percent_words(one['share'])} of its attention: beyond position, "
             f"{percent_words(one['beyond_position'])} of it goes {one['phrase']}"

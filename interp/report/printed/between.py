@@ -25,10 +25,10 @@ def interval_text(row: Mapping[str, Any], form: str) -> str:
 
 def interval_notes(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return a line on the rows without an interval for each reason, the most frequent first."""
-    found = Counter(x for row in rows if (x := row["why_no_interval"]).startswith(TOO_FEW))
+    reasons = Counter(x for row in rows if (x := row["why_no_interval"]).startswith(TOO_FEW))
     return [
         f"  no interval of {count} head{'s' * (count != 1)}, {why}"
-        for why, count in found.most_common()
+        for why, count in reasons.most_common()
     ]
 
 
@@ -39,20 +39,20 @@ def differences_text(results: Sequence[ModelDifferences], *, top: int = 5) -> st
         results: the differences.
         top: number of heads to print, of each metric.
     """
-    [found], k = results, top
-    lines = [f"{found.provenance['model']} (B - A), {found.provenance['prompts']}"]
-    if found.answer is not None:
-        lines += [f"  {line}" for line in found.answer.lines(k)]
-    changed = found.pattern_changes()
+    [differences], k = results, top
+    lines = [f"{differences.provenance['model']} (B - A), {differences.provenance['prompts']}"]
+    if differences.answer is not None:
+        lines += [f"  {line}" for line in differences.answer.lines(k)]
+    changed = differences.pattern_changes()
     if k and len(changed):
         lines.append("  changed patterns, the query with the largest change per head:")
         heads = changed.groupby(["stack", "head"], sort=False).first().reset_index()
         rows = [_place(row) for row in heads.to_dict("records")]
         lines.append(aligned_columns(rows, "    "))
-    for metric in found.metrics:
-        part = found[metric]
+    for metric in differences.metrics:
+        part = differences[metric]
         unit = str(part.to_pandas()["unit"].iloc[0])
-        lines.append(f"  {metric} ({unit}): {found.summary(metric)}")
+        lines.append(f"  {metric} ({unit}): {differences.summary(metric)}")
         rows: list[tuple[str, ...]] = [("head", "A", "B", "B - A", "95 %", "p_holm", "p_bh")]
         records = part.top(k).to_pandas().to_dict("records")
         rows += [_cells(row) for row in records]
@@ -93,12 +93,12 @@ def matches_text(results: Sequence[HeadMatches], *, top: int = 20) -> str:
         results: the matches.
         top: number of heads to print.
     """
-    [found], k = results, top
-    made = found.provenance
+    [matches], k = results, top
+    provenance = matches.provenance
     rows: list[tuple[str, ...]] = [
         ("head", "match", "similarity", "95 %", "next", "null", "p", "p_holm", "p_bh", "stability")
     ]
-    records = found.top(k).to_pandas().to_dict("records")
+    records = matches.top(k).to_pandas().to_dict("records")
     for row in records:
         within = interval_text(row, ".3f")
         numbers = [_spelled(row[c], ".3f") for c in ("next", "null")]
@@ -107,19 +107,22 @@ def matches_text(results: Sequence[HeadMatches], *, top: int = 20) -> str:
         rows.append(
             (name, row["head_b"] or "none", _spelled(row["score"], ".3f"), within, *numbers)
         )
-    lines = [f"{made['model']}: {found.metric} ({found.unit}), within one {made['within']}"]
+    lines = [
+        f"{provenance['model']}: {matches.metric} ({matches.unit}), within one "
+        f"{provenance['within']}"
+    ]
     lines += [aligned_columns(rows), *interval_notes(records)]
-    if len(found) > k:
-        lines.append(f"  {len(found) - k} further heads; --top {len(found)} prints all")
-    if found.p_all is not None:
+    if len(matches) > k:
+        lines.append(f"  {len(matches) - k} further heads; --top {len(matches)} prints all")
+    if matches.p_all is not None:
         lines.append(
-            f"  whole assignment: p = {found.p_all:.3g} against {made['n_random']} random splits "
-            "of the heads of both models"
+            f"  whole assignment: p = {matches.p_all:.3g} against {provenance['n_random']} random "
+            "splits of the heads of both models"
         )
-    if made["within"] == "model" and made["n_random"]:
-        lines += _preserved_lines(found)
-    if made["unmatched_b"]:
-        lines.append(f"  heads of B without a match: {', '.join(made['unmatched_b'])}")
+    if provenance["within"] == "model" and provenance["n_random"]:
+        lines += _preserved_lines(matches)
+    if provenance["unmatched_b"]:
+        lines.append(f"  heads of B without a match: {', '.join(provenance['unmatched_b'])}")
     return "\n".join([*lines, ""])
 
 
@@ -149,10 +152,10 @@ def emergence_text(results: Sequence[Emergence], *, top: int = 5) -> str:
         results: the scores over checkpoints.
         top: number of heads to print, of each metric.
     """
-    [found], k = results, top
-    lines = [repr(found)]
-    changed = found.change_points()
-    for metric in found.metrics:
+    [emergence], k = results, top
+    lines = [repr(emergence)]
+    changed = emergence.change_points()
+    for metric in emergence.metrics:
         rows: list[tuple[str, ...]] = [
             ("head", "change after", "until", "95 % of the step", "size", "p_holm", "p_bh")
         ]

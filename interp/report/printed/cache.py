@@ -48,7 +48,7 @@ def _plan_lines(plan: CachePlan) -> list[str]:
     layers: dict[tuple[str, int], list[str]] = {}
     for row in plan.to_pandas().to_dict("records"):
         layers.setdefault((row["stack"], row["layer"]), []).append(str(row["keeps"]))
-    rows = [(f"{stack} {layer}", "  ".join(kept)) for (stack, layer), kept in layers.items()]
+    rows = [(f"{stack} {layer}", "  ".join(keeps)) for (stack, layer), keeps in layers.items()]
     return [
         f"  {plan.summary()}",
         "  kept tokens per key-value head (first + last, or all):",

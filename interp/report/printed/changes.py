@@ -53,9 +53,9 @@ def changes_text(results: Sequence[ResultRows], *, top: int = 8) -> str:
         top: number of heads to print; 0 for all.
     """
     lines = []
-    for found in results:
-        lines += [f"{found.provenance['model']}", *_wrapped("", counted_changes(found)), ""]
-        order = ordered_by(found.changes, lambda one: one["largest"])
+    for result in results:
+        lines += [f"{result.provenance['model']}", *_wrapped("", counted_changes(result)), ""]
+        order = ordered_by(result.changes, lambda one: one["largest"])
         for one in order[: top or None]:
             lines += _wrapped(f"{one['name']}  ", one["sentence"])
         if top and len(order) > top:

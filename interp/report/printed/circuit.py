@@ -191,10 +191,10 @@ def _figures(found: Circuit, measured: Evaluation, held_out: str) -> list[str]:
     below, above = measured.area_interval("cpr")
     drawn, size, shaped = measured.random_cmd, measured.chosen, measured.shaped_faithfulness
     alone, beside = _two(measured.chosen_faithfulness), _two(shaped.mean())
-    own = measured.found_on
+    found_on = measured.found_on
     best = "0 is best"
-    if own is not None:
-        best += f"; {own['cmd']:.3f} on the {own['n']:.0f} pairs it was found on"
+    if found_on is not None:
+        best += f"; {found_on['cmd']:.3f} on the {found_on['n']:.0f} pairs it was found on"
     lines = [
         f"  {held_out}, others {measured.ablation}: CMD"
         f" {measured.cmd:.3f} [{low:.3f}, {high:.3f}] ({best}), random orders"

@@ -25,23 +25,23 @@ def path_text(results: Sequence[ResultRows], *, top: int = 20) -> str:
         results: the effects.
         top: number of routes to print.
     """
-    [found] = results
+    [routes] = results
     lines = [
-        f"{found.model}, {found.task}: {len(found)} routes, MLPs {found.mlps}, {len(found.gap)} "
-        f"pairs, {found.gap.mean():.4g} {found.unit} from clean to corrupted"
+        f"{routes.model}, {routes.task}: {len(routes)} routes, MLPs {routes.mlps}, "
+        f"{len(routes.gap)} pairs, {routes.gap.mean():.4g} {routes.unit} from clean to corrupted"
     ]
-    width = max(len(route) for route in found.route)
+    width = max(len(route) for route in routes.route)
     lines += [
-        f"  {row['route']:<{width}}  {row['score']:8.4g} ± {row['sem']:.2g} {found.unit}"
+        f"  {row['route']:<{width}}  {row['score']:8.4g} ± {row['sem']:.2g} {routes.unit}"
         f"  share {row['share']:.3f} [{row['share_low']:.3f}, {row['share_high']:.3f}]"
-        for row in found.top(top).wide().to_dict("records")
+        for row in routes.top(top).wide().to_dict("records")
     ]
     return "\n".join(lines)
 
 
 def trace_text(results: Sequence[ResultRows]) -> str:
     """Format maps: a row per layer, a column per place, gains of probability."""
-    return "\n".join(_trace(found) for found in results)
+    return "\n".join(_trace(result) for result in results)
 
 
 def _trace(found: ResultRows) -> str:
@@ -77,12 +77,12 @@ def graph_text(
         per: groups between which edges are printed; edge for single edges.
         top: number of edges to print.
     """
-    [found] = results
-    lines = [repr(found)]
-    for x in found.nodes:
+    [graph] = results
+    lines = [repr(graph)]
+    for x in graph.nodes:
         if x.kind == "logit":
-            lines.append(f"  {found.described(x)}: {x.activation:+.3f} above the mean logit")
-    frame = found.to_pandas() if per == "edge" else found.grouped(per)
+            lines.append(f"  {graph.described(x)}: {x.activation:+.3f} above the mean logit")
+    frame = graph.to_pandas() if per == "edge" else graph.grouped(per)
     table = [("source", "target", "effect", "influence")]
     for r in frame.head(top).to_dict("records"):
         table.append((r["source"], r["target"], f"{r['score']:+.3f}", f"{r['influence']:.3f}"))
@@ -104,9 +104,9 @@ def loadings_text(
     """
     from interp.circuits.why.loadings import loadings_by
 
-    [found] = results
-    shown = found if per is None else loadings_by(found, per)
-    whole = float(found.per_prompt.sum(0).mean())
+    [loadings] = results
+    shown = loadings if per is None else loadings_by(loadings, per)
+    whole = float(loadings.per_prompt.sum(0).mean())
     table = [("head", "source", "writer", "logit", "standard error")]
     for r in shown.top(top).to_pandas().to_dict("records"):
         error = f"{r['sem']:.4f}" if r["sem"] == r["sem"] else "one prompt"
@@ -114,9 +114,9 @@ def loadings_text(
             (f"L{r['layer']}H{r['head']}", r["source"], r["writer"], f"{r['score']:+.4f}", error)
         )
     return (
-        f"{', '.join(found.errors)} of {found.facts['model']} on the logit of {found.direction}: "
-        f"{whole:+.4f} at position {found.position}, mean of {found.per_prompt.shape[1]} prompts\n"
-        f"{aligned_table(table)}"
+        f"{', '.join(loadings.errors)} of {loadings.facts['model']} on the logit of "
+        f"{loadings.direction}: {whole:+.4f} at position {loadings.position}, mean of "
+        f"{loadings.per_prompt.shape[1]} prompts\n{aligned_table(table)}"
     )
 
 
@@ -128,7 +128,7 @@ def shares_text(results: Sequence[QKShares], *, top: int = 8) -> str:
         top: number of terms to print for each head.
     """
     return "\n\n".join(
-        _summary_of(found.of(head), top) for found in results for head in found.names
+        _summary_of(result.of(head), top) for result in results for head in result.names
     )
 
 
@@ -159,7 +159,7 @@ def _summary_of(found: QKShares, top: int) -> str:
 
 def share_check_text(results: Sequence[ResultRows]) -> str:
     """Format the measured changes beside those that the shares predict."""
-    return "\n\n".join(["", *(_checked(found) for found in results)])
+    return "\n\n".join(["", *(_checked(result) for result in results)])
 
 
 def _checked(found: ResultRows) -> str:
@@ -190,22 +190,22 @@ def _checked(found: ResultRows) -> str:
 
 def pairs_text(results: Sequence[MadePairs]) -> str:
     """Format the first pairs, the model's success on candidates, and what was left out."""
-    [found] = results
-    share, low, high = found.preferred_share
-    gap = found.clean - found.contrast
+    [pairs] = results
+    share, low, high = pairs.preferred_share
+    gap = pairs.clean - pairs.contrast
     lines = [
-        f"{len(found)} pairs of {found.name} for {found.model}",
-        f"  the model prefers the answer in {found.preferred} of {found.measured} candidates:"
+        f"{len(pairs)} pairs of {pairs.name} for {pairs.model}",
+        f"  the model prefers the answer in {pairs.preferred} of {pairs.measured} candidates:"
         f" {share:.1%} [{low:.1%}, {high:.1%}]",
-        f"  answer minus wrong, logits: {found.clean.mean():.2f} after the clean prompt,"
-        f" {found.contrast.mean():.2f} after the corrupted one (gap {gap.mean():.2f})",
+        f"  answer minus wrong, logits: {pairs.clean.mean():.2f} after the clean prompt,"
+        f" {pairs.contrast.mean():.2f} after the corrupted one (gap {gap.mean():.2f})",
     ]
-    if found.made["keep"] != "all" or found.made["least_probability"] > 0:
+    if pairs.made["keep"] != "all" or pairs.made["least_probability"] > 0:
         lines.append("  selected by the model's success: results hold where the model succeeds")
-    lines += [f"  left out: {count} ({why})" for why, count in found.dropped.items()]
-    for i in range(min(SHOWN, len(found))):
+    lines += [f"  left out: {count} ({why})" for why, count in pairs.dropped.items()]
+    for i in range(min(SHOWN, len(pairs))):
         lines += [
-            f"  {found.prompts[i]!r} -> {found.answers[i]!r} (wrong {found.wrong[i]!r})",
-            f"    {found.corrupted[i]!r}",
+            f"  {pairs.prompts[i]!r} -> {pairs.answers[i]!r} (wrong {pairs.wrong[i]!r})",
+            f"    {pairs.corrupted[i]!r}",
         ]
     return "\n".join(lines)

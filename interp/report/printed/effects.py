@@ -106,9 +106,9 @@ def writes(about: Mapping[str, Any]) -> list[str]:
 def reads(about: Mapping[str, Any]) -> list[str]:
     """Return lines on the tokens that a head reads beyond position; none without any."""
     tables = about.get("reads", {})
-    said = {"keys": "keys", "queries": "is off the sink at"}
+    verbs = {"keys": "keys", "queries": "is off the sink at"}
     lines = []
-    for name, words in said.items():
+    for name, words in verbs.items():
         if tables.get(name):
             each = ", ".join(
                 f"{shown(x['token'])} {100 * x['share']:.0f} % ({100 * x['matched']:.0f} %)"

@@ -14,7 +14,7 @@ PRINTED = ("spearman", "aopc", "aopc_signed", "soft_comprehensiveness", "soft_su
 
 def faithfulness_text(results: Sequence[Faithfulness]) -> str:
     """Format the measures that are printed."""
-    return "\n".join(measure_table(found, name) for found in results for name in PRINTED)
+    return "\n".join(measure_table(result, name) for result in results for name in PRINTED)
 
 
 def measure_table(found: Faithfulness, measure: str) -> str:

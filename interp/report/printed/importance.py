@@ -26,28 +26,28 @@ def importance_text(results: Sequence[Importance], *, top: int = 5) -> str:
     from interp.core.sign import SIGN
 
     rows, notes = [("score", "head", "value", "null", "n", "unit")], []
-    for found in results:
-        name = found.metric.partition(":")[0]
-        frame = found.table.to_pandas().set_index(["stack", "layer", "head"])
-        scale = float(abs(found.score).max())
-        for at, player in enumerate(found.order()[:top]):
-            site, head = found.players.heads_of(player)[0]
+    for result in results:
+        name = result.metric.partition(":")[0]
+        frame = result.table.to_pandas().set_index(["stack", "layer", "head"])
+        scale = float(abs(result.score).max())
+        for at, player in enumerate(result.order()[:top]):
+            site, head = result.players.heads_of(player)[0]
             row = frame.loc[(site.stack, site.layer, head)]
             null = "" if math.isnan(row["null"]) else with_error(row["null"], row["null_sem"])
-            label = found.players.labels[player]
+            label = result.players.labels[player]
             score = with_error(row["score"], row["sem"], scale)
-            about = (name, f"{row['unit'].partition(' (+')[0]}, {_means(found)}")
+            about = (name, f"{row['unit'].partition(' (+')[0]}, {_means(result)}")
             about = about if at == 0 else ("", "")
             n = prompt_counts(row["n"], row["clusters"])
             rows.append((about[0], label, score, null, n, about[1]))
-        notes += [f"{name}: {sentence}" for sentence in explained_notes(found)]
+        notes += [f"{name}: {sentence}" for sentence in explained_notes(result)]
     width = [max(len(row[at]) for row in rows) for at in range(5)]
     lines = [
         "  ".join(f"{cell:<{w}}" for cell, w in zip(row, [*width, 0], strict=True)).rstrip()
         for row in rows
     ]
     model = results[0].table.models[0]
-    sign = [] if all(found.magnitude for found in results) else [SIGN]
+    sign = [] if all(result.magnitude for result in results) else [SIGN]
     return "\n".join([model, *(f"  {line}" for line in [*lines, *sign, *notes]), ""])
 
 

@@ -75,8 +75,8 @@ def metric_text(e: Entry) -> str:
         lines.append(f"Rows: {ROWS[e.kind]}")
     lines += [f"Unit: {e.unit or 'none'}", f"Range: {e.range}"]
     lines.append(f"Listed: {LISTED[e.end]}")
-    if found := chance_of(e.name):
-        median, low, high = found
+    if chance := chance_of(e.name):
+        median, low, high = chance
         lines.append(
             f"Chance: heads of small random models score {median:g} (95 % of them {low:g} to"
             f" {high:g}); for your model, see the null of its scores"

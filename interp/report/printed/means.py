@@ -28,7 +28,7 @@ TITLES = {
 
 def means_text(results: Sequence[ResultRows]) -> str:
     """Format mean, interval, null and p of every row, with a title for each metric."""
-    return "\n".join(_table(found) for found in results)
+    return "\n".join(_table(result) for result in results)
 
 
 def _table(found: ResultRows) -> str:
@@ -61,14 +61,14 @@ def difference_text(results: Sequence[ResultRows], *, top: int = 10) -> str:
         results: the difference.
         top: number of largest rows to print.
     """
-    [found] = results
+    [difference] = results
     from interp.core.tokens import shown
 
-    rows = found.to_pandas().to_dict("records")
+    rows = difference.to_pandas().to_dict("records")
     whole = rows[-1]
-    unit, by = whole["unit"], found.units[0]
+    unit, by = whole["unit"], difference.units[0]
     lines = [
-        f"difference of {found.provenance['options']['target']}: {whole['score']:+.4g} {unit} "
+        f"difference of {difference.provenance['options']['target']}: {whole['score']:+.4g} {unit} "
         f"[{whole['low']:+.4g}, {whole['high']:+.4g}], {whole['n']} text(s)",
         f"{rows[0]['metric']}, mean contribution by {by}:",
     ]
@@ -78,6 +78,6 @@ def difference_text(results: Sequence[ResultRows], *, top: int = 10) -> str:
         at = f"{row['position']:>4} " if by == "position" else ""
         says = f"n {row['n']}, p {row['p_holm']:.2g}"
         lines.append(f"  {at}{shown(row['token']):<14} {row['score']:+.4g}{ends}  {says}")
-    for name, value in found.notes.items():
+    for name, value in difference.notes.items():
         lines.append(f"  {name}: {value:.2g}")
     return "\n".join(lines)

@@ -36,13 +36,13 @@ def _planted(name: str) -> list[str]:
 def _compiled(name: str) -> list[str]:
     from interp.planted.programs import PROGRAMS, joined
 
-    made = joined(name)
-    config: Any = made.module.config
+    program = joined(name)
+    config: Any = program.module.config
     lines = [
         f"compiled:{name}: {config.num_hidden_layers} layers of {config.num_attention_heads} heads,"
-        f" prompts of at most {made.longest} words after token {made.bos}"
+        f" prompts of at most {program.longest} words after token {program.bos}"
     ]
-    for part in made.parts.values():
+    for part in program.parts.values():
         entry = PROGRAMS[part.name]
         heads = " ".join(sorted(node for node in part.nodes if node[0] == "L")) or "none"
         mlps = " ".join(sorted(node for node in part.nodes if node[0] == "m")) or "none"
@@ -54,10 +54,10 @@ def _compiled(name: str) -> list[str]:
             if part.outputs
             else f"  output {part.columns[0]}: a number",
         ]
-    tokens = [f"{i} {' '.join(map(str, words))}" for i, words in enumerate(made.tokens)]
+    tokens = [f"{i} {' '.join(map(str, words))}" for i, words in enumerate(program.tokens)]
     lines.append("Tokens: " + ", ".join(tokens[:16]) + (", ..." if len(tokens) > 16 else ""))
     return lines + [
-        line for part in made.parts for line in _tasks("compiled", part, f"compiled:{name}")
+        line for part in program.parts for line in _tasks("compiled", part, f"compiled:{name}")
     ]
 
 

@@ -54,7 +54,7 @@ def portability_text(results: Sequence[ResultRows], *, top: int = 8) -> str:
         results: the comparisons.
         top: number of heads to print; 0 for all.
     """
-    return "".join(_one(found, top) for found in results)
+    return "".join(_one(result, top) for result in results)
 
 
 def _one(found: ResultRows, top: int) -> str:
@@ -79,14 +79,14 @@ def _count(labels: Any) -> int:
 
 def _row(row: dict[str, Any]) -> list[str]:
     """Format what the description of one head loses on another corpus."""
-    kept = [x for x in row["labels"].split(", ") if x and x not in row["gone"].split(", ")]
-    said = f"holds: {', '.join(kept) or 'nothing'}"
+    labels = [x for x in row["labels"].split(", ") if x and x not in row["gone"].split(", ")]
+    summary = f"holds: {', '.join(labels) or 'nothing'}"
     if row["gone"]:
-        said += f"; does not hold: {row['gone']}"
+        summary += f"; does not hold: {row['gone']}"
     text = (
         f"{row['name']}  {row['fitted_on']} to {row['judged_on']}: {row['score']:.2f}, "
         f"{row['lost']:.2f} [{row['lost_low']:.2f}, {row['lost_high']:.2f}] less than its own "
-        f"rules; {said}"
+        f"rules; {summary}"
     )
     return textwrap.wrap(text, 100, initial_indent="  ", subsequent_indent="      ")
 

@@ -37,7 +37,7 @@ def profile_text(results: Sequence[Profile], *, top: int = 8) -> str:
         results: the profiles.
         top: number of heads to print; 0 for all.
     """
-    return "\n".join(_one(found, top) for found in results)
+    return "\n".join(_one(result, top) for result in results)
 
 
 def _one(found: Profile, top: int) -> str:
@@ -143,18 +143,18 @@ def _numbers_of(found: Profile, about: Mapping[str, Any]) -> pd.DataFrame:
 def _dimensions(found: Profile, about: Mapping[str, Any]) -> list[str]:
     """Return a line on the dimensions of what a head reads and writes; none where not known."""
     mine = _numbers_of(found, about)
-    said = []
+    numbers = []
     for metric, (name, _) in METRICS.items():
         if metric in mine.index:
             row = mine.loc[metric]
             by = "" if np.isnan(row["null"]) else f" (by position {row['null']:.1f})"
-            said.append(f"{name} {row['score']:.1f} [{row['low']:.1f}, {row['high']:.1f}]{by}")
-    if not said:
+            numbers.append(f"{name} {row['score']:.1f} [{row['low']:.1f}, {row['high']:.1f}]{by}")
+    if not numbers:
         return []
     first = "dimensions that hold 90 % of the variance, of those it attends to: "
     return [
         *textwrap.wrap(
-            first + ", ".join(said), WIDTH, initial_indent="  ", subsequent_indent="    "
+            first + ", ".join(numbers), WIDTH, initial_indent="  ", subsequent_indent="    "
         ),
         "",
     ]

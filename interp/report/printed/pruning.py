@@ -45,8 +45,8 @@ def pruning_rows(curve: PruningCurve, model: str) -> pd.DataFrame:
 
 def checkpoint_text(results: Sequence[SavedCheckpoint]) -> str:
     """Format the certificate of a checkpoint, with its folder and form."""
-    [made] = results
-    return f"{made}\n{made.folder}: {made.form}\n"
+    [checkpoint] = results
+    return f"{checkpoint}\n{checkpoint.folder}: {checkpoint.form}\n"
 
 
 def checkpoint_rows(made: SavedCheckpoint, model: str) -> pd.DataFrame:

@@ -39,7 +39,7 @@ def quantised_text(results: Sequence[ResultRows], *, top: int = 5) -> str:
         results: one per model.
         top: number of heads to print; 0 for all.
     """
-    return "".join(_one(found, top) for found in results)
+    return "".join(_one(result, top) for result in results)
 
 
 def _one(found: ResultRows, top: int) -> str:

@@ -19,11 +19,11 @@ def scored_text(table: HeadTable, k: int | None, by: str = "end") -> str:
     """Format what `interp score` prints of finished models: the verdict, then the long list."""
     parts = []
     for model in table.models:
-        own = table.where(model=model)
-        said = verdict_text(own, hint=k is None)
-        parts += [said] if said else []
-        if k is not None or not said:
-            parts.append(top_heads(own, FIRST if k is None else k, by))
+        part = table.where(model=model)
+        verdict = verdict_text(part, hint=k is None)
+        parts += [verdict] if verdict else []
+        if k is not None or not verdict:
+            parts.append(top_heads(part, FIRST if k is None else k, by))
     return "\n".join(parts)
 
 
@@ -46,27 +46,27 @@ def probe_text(results: Sequence[Any], *, top: int = 5) -> str:
     """
     from interp.probes.result import probe_table
 
-    lines = [repr(found) for found in results]
-    return "\n".join([*lines, *(top_heads(probe_table(found), top) for found in results if top)])
+    lines = [repr(result) for result in results]
+    return "\n".join([*lines, *(top_heads(probe_table(result), top) for result in results if top)])
 
 
 def top_heads(table: HeadTable, k: int, by: str = "end") -> str:
     """Format a block per model with a row per head, in the order of `HeadTable.top`."""
-    made = table.provenance
+    provenance = table.provenance
     return "\n".join(
         _block(
             model,
             table.where(model=model),
             k,
             by,
-            {m: p for (n, m), p in made.items() if n == model},
+            {m: p for (n, m), p in provenance.items() if n == model},
         )
         for model in table.models
     )
 
 
 def _block(model: str, table: HeadTable, k: int, by: str, made: Mapping) -> str:
-    rows, said = [], []
+    rows, notes = [], []
     mixed = not {"softmax", "unknown"} >= set(table.to_pandas()["kind"])
     for metric in table.metrics:
         of = table.where(metric=metric)
@@ -94,18 +94,18 @@ def _block(model: str, table: HeadTable, k: int, by: str, made: Mapping) -> str:
             why = made[metric].get("headline", "no prompt had a row with a target")
             rows.append((metric, "-", "", "", "", why))
         elif best and "headline" in made[metric]:
-            said.append(f"{metric}: {made[metric]['headline']}")
+            notes.append(f"{metric}: {made[metric]['headline']}")
     skipped: dict[str, list[str]] = {}
     for metric in table.metrics:
         skipped.setdefault(made[metric].get("skipped", ""), []).append(metric)
-    said += [f"{', '.join(names)}: {why}" for why, names in skipped.items() if why]
+    notes += [f"{', '.join(names)}: {why}" for why, names in skipped.items() if why]
     rows.insert(0, ("metric", "head", "score", "null", "n", ""))
     width = [max(len(row[at]) for row in rows) for at in range(5)]
     lines = [
         "  ".join(f"{cell:<{w}}" for cell, w in zip(row, [*width, 0], strict=True)).rstrip()
         for row in rows
     ]
-    return "\n".join([model, *(f"  {line}" for line in [*lines, *said]), ""])
+    return "\n".join([model, *(f"  {line}" for line in [*lines, *notes]), ""])
 
 
 def _prompts(row: Mapping) -> str:

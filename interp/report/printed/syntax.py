@@ -28,9 +28,9 @@ def trees_text(one: TreeScores, top: int) -> str:
                 f"{r.n:,}",
             )
         )
-    made = [("trees", "heads", "UUAS", "UAS", "punct", "edges")]
+    trees = [("trees", "heads", "UUAS", "UAS", "punct", "edges")]
     for t in sorted(one.trees, key=lambda t: (not t.punct, -t.uuas)):
-        made.append(
+        trees.append(
             (
                 t.method + (" (baseline)" if t.baseline else ""),
                 headed(t.heads, t.direction),
@@ -45,7 +45,7 @@ def trees_text(one: TreeScores, top: int) -> str:
     more += [f"relations are ordered {ORDER}"] if top else []
     counts = ", ".join(f"{k.replace('_', ' ')} {n:,}" for k, n in one.counts.items() if n)
     notes = [f"note: {note}" for note in one.notes]
-    lines = [*(columns(relations) if top else []), *more, *columns(made), counts, *notes]
+    lines = [*(columns(relations) if top else []), *more, *columns(trees), counts, *notes]
     return "\n".join([one.model, *(f"  {line}".rstrip() for line in lines), ""])
 
 

@@ -43,10 +43,10 @@ def anchors_text(results: Sequence[Anchors], *, top: int = 5) -> str:
     """
     import numpy as np
 
-    [found], lines = results, []
-    for measure in found.measures:
+    [anchors], lines = results, []
+    for measure in anchors.measures:
         rows = [("text", "sentence", "score", "average", "")]
-        part = found[measure].to_pandas()
+        part = anchors[measure].to_pandas()
         part = ranked(part.dropna(subset="score"), "score").head(top)
         for r in part.to_dict("records"):
             words = " ".join(r["text"].split())
@@ -61,9 +61,9 @@ def anchors_text(results: Sequence[Anchors], *, top: int = 5) -> str:
             )
         lines.append(f"\n{measure} ({part['unit'].iloc[0] if len(part) else 'no sentence'}):")
         lines.append(aligned_columns(rows))
-    if len(found.measures) > 1:
+    if len(anchors.measures) > 1:
         rows = [("measure", "other", "Spearman", "95 % interval", "p")]
-        for r in found.agreement().to_dict("records"):
+        for r in anchors.agreement().to_dict("records"):
             if np.isfinite(r["spearman"]):
                 interval = f"{r['low']:.2f} to {r['high']:.2f}"
                 rows.append(
@@ -127,8 +127,8 @@ def answer_text(found: ResultRows, top: int) -> str:
             )
         unit = part["unit"].iloc[0] if len(part) else ""
         more = f"; correlation {found.fit:.2f} with held-out ablations"
-        said = more if way == "ablations" and found.fit == found.fit else ""
-        lines.append(f"\n{way} ({unit}{said}):\n{aligned_columns(rows)}")
+        fit = more if way == "ablations" and found.fit == found.fit else ""
+        lines.append(f"\n{way} ({unit}{fit}):\n{aligned_columns(rows)}")
     return "\n".join(lines)
 
 
@@ -190,12 +190,12 @@ def compared_text(found: AttentionGraph, given: GraphInput, draws: int, seed: in
 
 def influence_text(results: Sequence[TextScores]) -> str:
     """Format the texts that depend on the heads most, with the meaning of the columns."""
-    [found] = results
-    made, rows = found.settings, list(found.top(SHOWN))
-    sets = len(made["random_sets"])
+    [scores] = results
+    settings, rows = scores.settings, list(scores.top(SHOWN))
+    sets = len(settings["random_sets"])
     lines = [
-        f"{made['model']} without {', '.join(made['heads'])} ({made['kind']}): the first"
-        f" {len(rows)} of {len(found)} texts",
+        f"{settings['model']} without {', '.join(settings['heads'])} ({settings['kind']}): the "
+        f"first {len(rows)} of {len(scores)} texts",
         "  rise: increase of the loss per predicted token without these heads, as a share of the "
         "loss",
     ]

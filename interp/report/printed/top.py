@@ -13,14 +13,14 @@ def top_text(results: Sequence[Any], *, top: int = 10) -> str:
         results: the results.
         top: number of largest rows to print; 0 for all.
     """
-    return "\n".join(repr(found.top(top) if top else found) for found in results)
+    return "\n".join(repr(result.top(top) if top else result) for result in results)
 
 
 def plain_text(results: Sequence[Any]) -> str:
     """Format results as they print themselves, each followed by an empty line."""
-    return "\n".join(f"{found}\n" for found in results)
+    return "\n".join(f"{result}\n" for result in results)
 
 
 def lines_text(results: Sequence[Any]) -> str:
     """Format results as they print themselves, one below the other."""
-    return "\n".join(repr(found) for found in results)
+    return "\n".join(repr(result) for result in results)

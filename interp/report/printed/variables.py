@@ -30,7 +30,7 @@ def variables_text(results: Sequence[ResultRows], *, top: int = 8) -> str:
         results: the searches.
         top: number of places of each variable to print; 0 for all.
     """
-    return "".join(_one(found, top) for found in results)
+    return "".join(_one(result, top) for result in results)
 
 
 def _one(found: ResultRows, top: int) -> str:
@@ -43,10 +43,10 @@ def _one(found: ResultRows, top: int) -> str:
     ]
     for name, some in frame.groupby("variable", sort=False):
         counts = some["finding"].value_counts()
-        said = ", ".join(f"{counts.get(x, 0)} {x}" for x in SHOWN)
+        findings = ", ".join(f"{counts.get(x, 0)} {x}" for x in SHOWN)
         stay = counts.get("answers stay", 0)
         lines.append(
-            f"{name} ({len(some)} places: {said}, {stay} where answers stay; "
+            f"{name} ({len(some)} places: {findings}, {stay} where answers stay; "
             f"{int(some['n'].iloc[0])} pairs judged, {int(some['fitted_on'].iloc[0])} fitted, "
             f"{found.facts['skipped'][name]} left out)"
         )

@@ -21,18 +21,18 @@ def _of_model(table: HeadTable, hint: bool) -> str:
     from interp.heads.roles.decide import roles
     from interp.heads.roles.statements import statements
 
-    found = roles(table)
-    said = statements(table, found)
-    if not any(one.role for one in said):
+    head_roles = roles(table)
+    sentences = statements(table, head_roles)
+    if not any(one.role for one in sentences):
         return ""
-    judged = [one for one in said if one.judged]
+    judged = [one for one in sentences if one.judged]
     lines = [one.text for one in judged]
-    if len(judged) < len(said):
-        lines += _unjudged([one for one in said if not one.judged])
+    if len(judged) < len(sentences):
+        lines += _unjudged([one for one in sentences if not one.judged])
     missing = _without_score(table)
     lines += [missing] if missing else []
-    unclear = sum(x.role == "unclear" for x in found.assigned)
-    heads = f"{len(found):,} head{'s' * (len(found) != 1)}"
+    unclear = sum(x.role == "unclear" for x in head_roles.assigned)
+    heads = f"{len(head_roles):,} head{'s' * (len(head_roles) != 1)}"
     about = f"{heads}, {len(table.metrics)} metric{'s' * (len(table.metrics) != 1)}"
     if judged:
         about += f"; {unclear:,} without a clear role"
@@ -74,9 +74,9 @@ def _without_score(table: HeadTable) -> str:
     """Name the metrics in which no head has a score, with the reason if it is known."""
     frame = table.to_pandas()
     scored = set(frame.loc[frame["n"] > 0, "metric"])
-    made = {metric: about for (_, metric), about in table.provenance.items()}
+    provenance = {metric: about for (_, metric), about in table.provenance.items()}
     why = [
-        f"{metric} ({made[metric].get('headline', 'no prompt had a row with a target')})"
+        f"{metric} ({provenance[metric].get('headline', 'no prompt had a row with a target')})"
         for metric in table.metrics
         if metric not in scored
     ]
@@ -88,6 +88,6 @@ def _cut(lines: list[str], most: int) -> list[str]:
     if len(lines) <= most:
         return lines
     none = [line for line in lines if line.startswith("No ")]
-    kept = [line for line in lines if line not in none]
+    others = [line for line in lines if line not in none]
     joined = " ".join(line.partition(":")[0] + "." for line in none)
-    return [*kept[: most - 1], *([joined] if joined else kept[most - 1 : most])]
+    return [*others[: most - 1], *([joined] if joined else others[most - 1 : most])]

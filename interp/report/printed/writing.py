@@ -21,7 +21,7 @@ PROMPTS = 60  # characters of a prompt that are repeated above its texts
 
 def continuations_text(results: Sequence[ResultRows]) -> str:
     """Format the texts of every prompt and factor, with the first place where they part."""
-    return "".join(f"{continuations_summary(found)}\n" for found in results)
+    return "".join(f"{continuations_summary(result)}\n" for result in results)
 
 
 def continuations_summary(found: ResultRows) -> str:

@@ -58,13 +58,13 @@ def test_a_card_has_the_sentence_rules_and_four_examples() -> None:
     assert found["sentence"].startswith(
         "Of its attention off the sink (90 %), 60 % goes to the token just before"
     )
-    assert found["rules"][0] == ["to the token just before", 0.6, 0.58, 0.62, 0.05, 1.5, *alone]
+    assert found["rules"][0] == ("to the token just before", 0.6, 0.58, 0.62, 0.05, 1.5, *alone)
     kinds = [x["kind"] for x in found["examples"]]
     assert kinds == ["strongest", "strongest", "uniform", "surprise"]
     assert found["facts"]["writes"]["raises"] == [[" Tom", 1.5], [" ran", 0.7]]
     # the nearest rule of an unclear head: its whole attention, without an interval
     assert model["cards"]["L0H3"]["profile"]["rules"] == [
-        ["to the token after an earlier copy", 0.4, None, None, 0.06, 1.5, *alone]
+        ("to the token after an earlier copy", 0.4, None, None, 0.06, 1.5, *alone)
     ]
 
 

@@ -71,7 +71,7 @@ def lens(
     """
     from interp.report.printed.lens import direct_text, lens_text, tuned_text
 
-    tuned = found = None
+    tuned = result = None
     if tune is not None:
         from interp.attribution.evaluation.run import read_texts
         from interp.cli.progress import Voice
@@ -79,21 +79,21 @@ def lens(
 
         texts = read_texts(tune)
         with Voice.of_command(quiet=False).bars(model.name) as progress:
-            found = tuned = tuned_lens(model, texts, seed=seed, progress=progress)
+            result = tuned = tuned_lens(model, texts, seed=seed, progress=progress)
         print_text(tuned_text(tuned))
     if direct is not None:
         from interp.attribution.target_file import targets_of
         from interp.lens import direct_logits
 
         texts, targets, contrasts = targets_of(direct, target)
-        found = direct_logits(
+        result = direct_logits(
             model, texts, targets, contrasts, split=split, position=position, seed=seed
         )
-        print_text(direct_text(found, top))
+        print_text(direct_text(result, top))
     if text is not None:
         from interp.lens import logit_lens
 
         word = None if target is None else target.partition("|")[0]
-        found = logit_lens(model, text, k=3, target=word, tuned=tuned)
-        print_text(lens_text(found, position, "logit lens" if tuned is None else "tuned lens"))
-    return found
+        result = logit_lens(model, text, k=3, target=word, tuned=tuned)
+        print_text(lens_text(result, position, "logit lens" if tuned is None else "tuned lens"))
+    return result

@@ -10,8 +10,8 @@ from interp.core.errors import OptionError
 
 def _two(run: Run) -> None:
     if len(run.values["first"]) != 2:
-        given = len(run.values["first"])
-        raise OptionError(f"give --text twice, once for each sentence; {given} given")
+        number = len(run.values["first"])
+        raise OptionError(f"give --text twice, once for each sentence; {number} given")
 
 
 similarity = command(

@@ -83,7 +83,7 @@ def tokens(
     from interp.report.printed.tokens import judged_text, ranks_text
 
     chosen, text = choose_methods(methods or COMPARED), run.values["text"]
-    found = compare_importance(
+    comparison = compare_importance(
         model,
         texts,
         chosen,
@@ -93,22 +93,22 @@ def tokens(
         batch_size=batch_size,
         progress=progress,
     )
-    head = found.provenance.get("chosen_head", "")
-    shown = text if text is not None else found.texts[0]
+    head = comparison.provenance.get("chosen_head", "")
+    shown = text if text is not None else comparison.texts[0]
     every = [shown, *(t for t in texts if t != shown)]
     explained = resolve(model, every, targets)[0]
     used = [with_head(one, head) for one in chosen] if head else chosen
     frame = token_table(model, shown, explained, used, how, batch_size)
-    print_text(judged_text(found, how))
+    print_text(judged_text(comparison, how))
     print_text(ranks_text(frame, shown))
-    if len(found.texts) < 2:
+    if len(comparison.texts) < 2:
         run.voice.note("one text has no interval: give more texts with --file")
-    if text is not None and text in found.texts:
+    if text is not None and text in comparison.texts:
         run.voice.note("the text is among the texts on which the measures are judged")
     if head:
         chose = f"ditto: {head} was chosen on the first {n_selection} text(s), which are not judged"
         run.voice.note(chose)
-    write_tables(found, frame, run.out)
-    for method, at, error in found.failures:
+    write_tables(comparison, frame, run.out)
+    for method, at, error in comparison.failures:
         run.failed += 1
         run.voice.error(f"text {at + 1}, {method}: {error}")

@@ -44,15 +44,15 @@ def _check(run: Run) -> None:
     from interp.circuits.published import published
     from interp.circuits.tasks.named import known_task, split_templates
 
-    given = run.values
-    require_task_files(given["task"], given["circuit"])
-    if given["against"] is not None:
-        published(given["against"])
-    given["task"] = known_task(given["task"])
+    values = run.values
+    require_task_files(values["task"], values["circuit"])
+    if values["against"] is not None:
+        published(values["against"])
+    values["task"] = known_task(values["task"])
     from interp.circuits.find import asked_method  # with torch, so that names are checked before
 
-    asked_method(given["method"], given["faithful"], given["size"], given["max_evaluations"])
-    split_templates(given["task"], given["seed"])  # an unreadable file is reported before loading
+    asked_method(values["method"], values["faithful"], values["size"], values["max_evaluations"])
+    split_templates(values["task"], values["seed"])  # an unreadable file is reported before loading
 
 
 @command(
@@ -165,27 +165,27 @@ def find(
     if known is not None:
         known.require(model)
     run.voice.stopping = "; Ctrl-C keeps what is finished"
-    kept: dict[str, Any] = {"resume": resume, "progress": progress}
+    shared: dict[str, Any] = {"resume": resume, "progress": progress}
     start, no_set = Plan(task, n, seed, same_templates), "the circuit was found without one"
     if circuit is None:
-        way, given = asked_method(method, faithful, size, max_evaluations)
-        options: Any = given
+        way, stated = asked_method(method, faithful, size, max_evaluations)
+        options: Any = stated
         if "seed" in way.options:
             options = {"seed": seed, **options}
         pairs = start.pairs(model)
-        found = find_circuit(model, pairs, way, units, **kept, **options)
-        found, no_set = with_set(model, found, start, faithful, size or 0, **kept)
+        discovered = find_circuit(model, pairs, way, units, **shared, **options)
+        discovered, no_set = with_set(model, discovered, start, faithful, size or 0, **shared)
     else:
-        found = stored_circuit(circuit, model, task)
-    run.say(found_lines(found, top, against=known, called=against or "").removesuffix("\n"))
+        discovered = stored_circuit(circuit, model, task)
+    run.say(found_lines(discovered, top, against=known, called=against or "").removesuffix("\n"))
     folder, run.interrupted = None, " in the evaluation: what was found is printed above"
     if run.out is not None:
-        folder = own_folder(run.out, model.name, "circuit.json", _of, _of(found.to_dict()))
-        write_found(found, folder, model)
+        folder = own_folder(run.out, model.name, "circuit.json", _of, _of(discovered.to_dict()))
+        write_found(discovered, folder, model)
         run.interrupted = f" in the evaluation: what was found is in {folder}"
     measured, parts, doubt = evaluated(
         model,
-        found,
+        discovered,
         start,
         no_set,
         top=top,
@@ -193,15 +193,15 @@ def find(
         ablation=kind,
         reference=reference or {},
         n_random=n_random,
-        **kept,
+        **shared,
     )
-    run.say(evaluation_lines(found, measured, **parts) + doubt)
+    run.say(evaluation_lines(discovered, measured, **parts) + doubt)
     if folder is not None:
-        parts["explained"] = explained_nodes(model, found, start.pairs(model))
-        write_evaluation(found, measured, folder, command=as_given(), against=known, **parts)
+        parts["explained"] = explained_nodes(model, discovered, start.pairs(model))
+        write_evaluation(discovered, measured, folder, command=as_given(), against=known, **parts)
         run.voice.note(f"{folder}: circuit.toml, circuit.html and others")
     run.interrupted = ""
-    return found
+    return discovered
 
 
 find.params.append(
@@ -218,5 +218,5 @@ find.params.append(
 
 def _of(values: dict[str, Any]) -> tuple[str, ...]:
     """Return weights, task, method and level of a circuit.json."""
-    made = str(values["made"].get("content_hash"))
-    return made, values["task"], values["method"], values["level"]
+    weights = str(values["made"].get("content_hash"))
+    return weights, values["task"], values["method"], values["level"]

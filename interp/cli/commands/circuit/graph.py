@@ -15,12 +15,12 @@ SHARE = click.FloatRange(0, 1, min_open=True)
 
 
 def _write(run: Run) -> None:
-    [(_, [found])] = run.results
+    [(_, [result])] = run.results
     files = ("graph.graphml", "graph.svg", "graph.html", "edges.csv")
-    run.write(found, *files)
+    run.write(result, *files)
     if run.out is not None:
         path = model_folder(run.out, run.model.name) / "graph.json"
-        found.to_circuit_tracer(path)
+        result.to_circuit_tracer(path)
         run.voice.note(f"{path}: for circuit-tracer's front end")
 
 

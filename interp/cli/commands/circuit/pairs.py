@@ -40,10 +40,10 @@ def _check(run: Run) -> None:
 
 
 def _fewer(run: Run) -> None:
-    [(_, [found])] = run.results
+    [(_, [made_pairs])] = run.results
     n = run.values["n"]
-    if len(found) < n:
-        run.voice.note(f"{len(found)} of {n} pairs; add words, templates or prompts for more")
+    if len(made_pairs) < n:
+        run.voice.note(f"{len(made_pairs)} of {n} pairs; add words, templates or prompts for more")
 
 
 pairs = command(

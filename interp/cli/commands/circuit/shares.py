@@ -66,9 +66,9 @@ def shares(
     """
     from interp.circuits import check_shares, qk_shares
 
-    found: list[Any] = [qk_shares(model, heads, prompts, at=at, null=null, seed=seed)]
+    results: list[Any] = [qk_shares(model, heads, prompts, at=at, null=null, seed=seed)]
     if check:
-        found.append(check_shares(model, heads, prompts, at=at, seed=seed))
-    for one, stem in zip(found, ("shares", "share_check"), strict=False):
+        results.append(check_shares(model, heads, prompts, at=at, seed=seed))
+    for one, stem in zip(results, ("shares", "share_check"), strict=False):
         run.write(one, *(f"{stem}.{end}" for end in ("json", "csv", "html")))
-    return found
+    return results

@@ -73,8 +73,8 @@ def trace(
     from interp.circuits.causal_tracing import causal_tracing
     from interp.circuits.facts import capitals, read_facts
 
-    given = (capitals() if facts is None else read_facts(facts))[:n]
+    read = (capitals() if facts is None else read_facts(facts))[:n]
     for site in dict.fromkeys(sites or (("stream",) if "sever" in options else SITES)):
-        found = causal_tracing(model, given, site, **options)
-        yield found
-        run.write(found, *(f"trace_{found.site}.{end}" for end in ("json", "csv", "html")))
+        traced = causal_tracing(model, read, site, **options)
+        yield traced
+        run.write(traced, *(f"trace_{traced.site}.{end}" for end in ("json", "csv", "html")))

@@ -78,17 +78,17 @@ def checkpoints(
     """
     from interp.heads.checkpoints.emergence import emergence_of
 
-    given: Any = sources[0] if len(sources) == 1 else list(sources)
+    run_or_sources: Any = sources[0] if len(sources) == 1 else list(sources)
 
     def load(source: str) -> Model:
         if revisions is None:
             return run.load(source)
         of_revision = replace(run.loading, revision=source)
-        return of_revision.checked(given, f"{given}@{source}", lambda *_: None)
+        return of_revision.checked(run_or_sources, f"{run_or_sources}@{source}", lambda *_: None)
 
     return emergence_of(
         load,
-        given,
+        run_or_sources,
         metrics or None,
         prompts,
         revisions=revisions,

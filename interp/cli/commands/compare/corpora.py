@@ -15,13 +15,13 @@ from interp.core.errors import OptionError
 
 def _named(run: Run) -> dict[str, Any]:
     """Return each corpus by the name of its file, made unique."""
-    found: dict[str, Any] = {}
+    paths: dict[str, Any] = {}
     for path in run.values["corpus"] or ():
         name, again = path.name, 2
-        while name in found:
+        while name in paths:
             name, again = f"{path.name} ({again})", again + 1
-        found[name] = path
-    return found or {"bundled": None}
+        paths[name] = path
+    return paths or {"bundled": None}
 
 
 def _check(run: Run) -> None:

@@ -40,27 +40,29 @@ def _beside(run: Run) -> None:
     from interp.model.loading import source_labels
     from interp.report.several_page import several, several_page
 
-    given = {k: run.values[k] for k in ("match", "seed", "batch_size")}
+    options = {k: run.values[k] for k in ("match", "seed", "batch_size")}
     (model,) = run.made["models"]
-    found: list[ModelDifferences] = []
+    compared: list[ModelDifferences] = []
 
     def work(source: str, name: str) -> None:
         asked = run.values["metrics"] or None
         other = run.load(source)
-        found.append(interp.compare(model, other, asked, run.made.get("prompts"), top=0, **given))
+        compared.append(
+            interp.compare(model, other, asked, run.made.get("prompts"), top=0, **options)
+        )
 
     failed = each_model(source_labels(run.values["others"]), run.voice, work)
     run.failed += len(failed)
-    result = several(found, failed)
-    corrected = iter(result.rows["p_holm"] if found else ())
-    kept = [replace(one, p_holm=tuple(next(corrected) for _ in one.rows)) for one in found]
-    run.results.append((model, kept))
+    result = several(compared, failed)
+    corrected = iter(result.rows["p_holm"] if compared else ())
+    together = [replace(one, p_holm=tuple(next(corrected) for _ in one.rows)) for one in compared]
+    run.results.append((model, together))
     run.say(f"{result.sentence}.")
-    for one in found:
+    for one in compared:
         if one.answer is not None:
             run.say(f"  {one.answer.sentence}")
     if run.out is not None:
-        about = {"hashes": [model.content_hash], "others": list(run.values["others"]), **given}
+        about = {"hashes": [model.content_hash], "others": list(run.values["others"]), **options}
         about["metrics"] = run.values["metrics"]
         folder = folder_for(run.out, f"models beside {model.name}", "differences.html", about)
         page = several_page(result, command=as_given())
@@ -72,12 +74,12 @@ def _beside(run: Run) -> None:
 def _write(run: Run, results: list[Any]) -> None:
     if run.values["each"]:
         return _beside(run)
-    [found] = results
-    folder = write_comparison(run, found, "differences", found.provenance["model"])
-    if folder is not None and found.patterns:
+    [result] = results
+    folder = write_comparison(run, result, "differences", result.provenance["model"])
+    if folder is not None and result.patterns:
         from interp.core.files import write_atomically
 
-        text = csv_text(found.pattern_changes())
+        text = csv_text(result.pattern_changes())
         write_atomically(folder / "pattern_changes.csv", text.encode())
 
 

@@ -79,13 +79,13 @@ def profiles(
         )
 
     a, b = one(sources[0]), one(sources[1])
-    found = compare_profiles(a, b)
-    run.say(changes_text([found], top=top).removesuffix("\n"))
+    changes = compare_profiles(a, b)
+    run.say(changes_text([changes], top=top).removesuffix("\n"))
     if run.out is None:
         return
     about = {"hashes": [x.provenance.get("content_hash", "") for x in (a, b)]}
-    folder = folder_for(run.out, found.provenance["model"], "changes.html", about)
+    folder = folder_for(run.out, changes.provenance["model"], "changes.html", about)
     for suffix in (".parquet", ".csv"):
-        found.save(folder / f"changes{suffix}")
+        changes.save(folder / f"changes{suffix}")
     write_atomically(folder / "changes.html", changes_page(a, b, command=as_given()))
     run.voice.note(f"{folder}: changes.html (open it in a browser), changes.parquet, changes.csv")

@@ -14,15 +14,15 @@ from interp.cli.written import as_given
 
 
 def _report(run: Run) -> int:
-    [(_, [found])] = run.results
-    for warning in filter(None, (found.incomplete_warning, found.warning)):
+    [(_, [result])] = run.results
+    for warning in filter(None, (result.incomplete_warning, result.warning)):
         run.voice.note(warning)
     if run.out is not None:
-        found.save_folder(run.out, command=as_given())
+        result.save_folder(run.out, command=as_given())
         run.voice.note(f"{run.out}: faithfulness.html (open it in a browser), .csv, .json")
-    for method, text, error in found.failures:
+    for method, text, error in result.failures:
         run.voice.error(f"text {text + 1}, {method}: {error}")
-    return int(bool(found.failures))
+    return int(bool(result.failures))
 
 
 faithfulness = command(

@@ -15,9 +15,9 @@ from interp.cli.vocabulary import Spelling
 def _rationales(run: Run) -> Any:
     from interp.attribution.evaluation.rationales import read_rationales
 
-    found = read_rationales(run.values["rationales"])
-    run.voice.note(f"{len(found)} annotations")
-    return found
+    annotated = read_rationales(run.values["rationales"])
+    run.voice.note(f"{len(annotated)} annotations")
+    return annotated
 
 
 plausibility = command(

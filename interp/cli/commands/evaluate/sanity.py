@@ -62,12 +62,12 @@ def sanity(
     from interp.attribution.evaluation.refit import refit_check
 
     shared: Any = {"seed": seed, "progress": progress}
-    found = {
+    checks = {
         "randomisation": randomisation_check(model, texts, methods, targets, **shared),
         "cost": method_cost(model, texts, methods, targets),
     }
     if classes is not None:
-        found["refit"] = refit_check(model, texts, classes, methods, targets, **shared)
-    for name, one in found.items():
+        checks["refit"] = refit_check(model, texts, classes, methods, targets, **shared)
+    for name, one in checks.items():
         run.write(one, f"{name}.json")
-    return [*found.values()]
+    return [*checks.values()]

@@ -17,7 +17,7 @@ def _write_curves(run: Run) -> None:
     if run.out is None or steps is None or not len(run.results) == len(run.sources) > 1:
         return
     try:
-        gates = [found for _, [found] in run.results]
+        gates = [result for _, [result] in run.results]
         curves = emergence_of_gates(dict(zip(steps, gates, strict=True)))
     except OptionError as error:
         run.voice.note(f"no curves over checkpoints: {error}")

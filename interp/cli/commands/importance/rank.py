@@ -58,11 +58,11 @@ def rank(
     from interp.cli.pruning import made_curves
 
     scores = importances(model, task, methods, null=null, progress=progress, **game)
-    found: list[Any] = [*scores.values()]
-    if len(found) > 1:
-        found.append(compare_importances(scores))
+    results: list[Any] = [*scores.values()]
+    if len(results) > 1:
+        results.append(compare_importances(scores))
         if (folder := run.folder("comparison.html")) is not None:
-            found[-1].save(folder)
+            results[-1].save(folder)
     if prune:
-        found += made_curves(run, model, task, scores, progress=progress, **game)
-    return found
+        results += made_curves(run, model, task, scores, progress=progress, **game)
+    return results

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def _check(run: Run) -> None:
-    value, given = run.values["value"], run.values
-    budget = (given["target_sem"], given["max_evaluations"])
+    value, values = run.values["value"], run.values
+    budget = (values["target_sem"], values["max_evaluations"])
     if value == "per-layer" and any(x is not None for x in budget):
         raise OptionError("per-layer values are exact; omit --set target_sem and --max-evaluations")
     for name, usual in (("null", "none"), ("method", "auto")):
-        if value != "shapley" and given[name] != usual:
+        if value != "shapley" and values[name] != usual:
             raise OptionError(
                 f"--{name} applies to Shapley values only; omit it for {value} values"
             )
@@ -84,7 +84,7 @@ def shapley(
         beside = {k: v for k, v in game.items() if k not in ("kind", "players")}
         shared: Any = {"method": method, "seed": game["seed"]}
         run.announce(estimate_shapley(played, max_evaluations=max_evaluations, **shared))
-        found = shapley_of(
+        result = shapley_of(
             played,
             null=null,
             beside=lambda: random_game(played, **beside),
@@ -93,17 +93,17 @@ def shapley(
             **budget,
         )
     elif value == "per-layer":
-        found = room.shapley_per_layer(model, task, progress=progress, **game)
+        result = room.shapley_per_layer(model, task, progress=progress, **game)
     elif value == "banzhaf":
-        found = room.banzhaf(model, task, progress=progress, **budget, **game)
+        result = room.banzhaf(model, task, progress=progress, **budget, **game)
     else:
-        found = room.truncated_shapley(model, task, progress=progress, **budget, **game)
+        result = room.truncated_shapley(model, task, progress=progress, **budget, **game)
     if not n_pairs:
-        return [found]
-    pairs = room.interactions(model, task, among=found, top=n_pairs, progress=progress, **game)
+        return [result]
+    pairs = room.interactions(model, task, among=result, top=n_pairs, progress=progress, **game)
     if (folder := run.folder("interactions.csv")) is not None:
         from interp.core.files import write_atomically
 
         table = csv_text(pairs.wide())
         write_atomically(folder / "interactions.csv", table.encode())
-    return [found, pairs]
+    return [result, pairs]

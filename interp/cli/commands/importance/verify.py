@@ -19,7 +19,7 @@ def _write(run: Run) -> None:
     from interp.report.checks_folder import write_checks
 
     if run.out is not None:
-        files = write_checks([found for _, [found] in run.results], run.out, as_given())
+        files = write_checks([result for _, [result] in run.results], run.out, as_given())
         run.voice.note(f"{run.out}: {', '.join(files)}")
 
 

@@ -118,7 +118,9 @@ def heads(
     if SEARCHED & {*methods}:
         return searched_curves(run, model, task, methods, order, **options)
     scored = [name for name in methods if name != "greedy"]
-    found = importances(model, task, scored, progress=progress, **game) if scored else {}
-    run.tables += [scores.table for scores in found.values()]
-    rankings = {name: found.get(name) for name in methods}
+    importance_by_method = (
+        importances(model, task, scored, progress=progress, **game) if scored else {}
+    )
+    run.tables += [scores.table for scores in importance_by_method.values()]
+    rankings = {name: importance_by_method.get(name) for name in methods}
     return made_curves(run, model, task, rankings, order=order, **options)

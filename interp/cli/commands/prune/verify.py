@@ -11,8 +11,8 @@ from interp.cli.vocabulary import Spelling
 
 
 def _holds(run: Run) -> int:
-    [(_, [found])] = run.results
-    return int(not found.holds)
+    [(_, [result])] = run.results
+    return int(not result.holds)
 
 
 verify = command(

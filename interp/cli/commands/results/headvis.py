@@ -34,6 +34,6 @@ def headvis(
     """
     from interp.profiles.headvis import write_headvis
 
-    found = stored_profile(folder)
-    place = write_headvis(found, out, stack=stack)
+    profile = stored_profile(folder)
+    place = write_headvis(profile, out, stack=stack)
     run.say(f"{place}: {len(list((place / 'heads').iterdir())):,} heads")

@@ -20,12 +20,12 @@ def repair(run: Run, folder: Path = Path("results")) -> None:
 
     store = stored_results(folder)
     store.prepare()
-    found = repair_results(store)
+    problems = repair_results(store)
     table = write_summary(store)
-    for problem in found:
+    for problem in problems:
         what = {"damaged": "set aside", "orphan": "removed"}.get(problem.kind, "to be run again")
         run.say(f"{problem.file}: {problem.kind}: {problem.text}; {what}")
     run.say(
-        f"{folder}: {len(found)} problems; the summary holds {len(table.metrics)} metrics of"
+        f"{folder}: {len(problems)} problems; the summary holds {len(table.metrics)} metrics of"
         f" {len(table.models)} models"
     )

@@ -22,13 +22,13 @@ def verify(run: Run, folder: Path = Path("results")) -> None:
     from interp.core.dataset import listing, other_files, problems
 
     store = stored_results(folder)
-    found = problems(store)
-    for problem in found:
+    wrong = problems(store)
+    for problem in wrong:
         run.say(f"{problem.file}: {problem.kind}: {problem.text}")
-    if found:
+    if wrong:
         run.failed = 1
         run.say(
-            f"{len(found)} problems in {folder}; `{shell_line('results', 'repair', folder)}` sets "
+            f"{len(wrong)} problems in {folder}; `{shell_line('results', 'repair', folder)}` sets "
             "damaged files aside, and the command that made them computes them again"
         )
     else:
