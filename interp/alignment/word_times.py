@@ -250,12 +250,12 @@ def word_time_errors(
         timed.append(
             TimedRows(smoothed_weights(raw, width), one.times(raw.shape[1]), len(one.words))
         )
-    readers = read_heads(model, heads)
+    chosen = read_heads(model, heads)
     n_heads = 0 if heads is not None else n_heads
     settings = {
         "prompts_hash": _hash(heard),
         "options": {
-            "heads": [str(h) for h in readers],
+            "heads": [str(h) for h in chosen],
             "rows": row,
             "choose": n_heads,
             "select": select,
@@ -267,7 +267,7 @@ def word_time_errors(
     return judged_times(
         names,
         timed,
-        sets={DECLARED if heads is None else GIVEN: readers},
+        sets={DECLARED if heads is None else GIVEN: chosen},
         n_heads=n_heads,
         select=select,
         seconds=heard[0].seconds,

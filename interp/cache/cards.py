@@ -183,18 +183,18 @@ def cache_cards(
     """
     if null not in ("random-init", "none"):
         raise OptionError(f"null={null!r} is not known; known: random-init, none")
-    measured_on = repeats(model, n=32, seed=seed) if prompts is None else Prompts.of(prompts, model)
+    tokenized = repeats(model, n=32, seed=seed) if prompts is None else Prompts.of(prompts, model)
     heads, progress = kv_heads(model), progress or silent
-    sizes = window_sizes(recent, sink, measured_on)
-    losses = CutLosses(model, measured_on, scored, batch_size)
-    raised = np.zeros((len(heads), len(sizes), len(measured_on)))
+    sizes = window_sizes(recent, sink, tokenized)
+    losses = CutLosses(model, tokenized, scored, batch_size)
+    increases = np.zeros((len(heads), len(sizes), len(tokenized)))
     for at, head in enumerate(heads):
         for place, last in enumerate(sizes):
-            raised[at, place] = losses({head: Window(sink, last)})
+            increases[at, place] = losses({head: Window(sink, last)})
         progress("cards", at + 1, len(heads))
     beside = np.full(len(heads), np.nan)
     if null == "random-init":
-        other = CutLosses(random_init(model, seed), measured_on, scored, batch_size)
+        other = CutLosses(random_init(model, seed), tokenized, scored, batch_size)
         for at, head in enumerate(heads):
             beside[at] = other({head: Window(sink, sizes[0])}).mean()
             progress("null", at + 1, len(heads))
@@ -202,7 +202,7 @@ def cache_cards(
     provenance = result_provenance(
         model,
         "interp.cache.cache_cards",
-        measured_on,
+        tokenized,
         seed=seed,
         sink=sink,
         recents=sizes,
@@ -210,22 +210,22 @@ def cache_cards(
         null=null,
         scored=scored,
     )
-    mass = attention_parts(model, measured_on, Window(sink, sizes[0]), batch_size)
+    mass = attention_parts(model, tokenized, Window(sink, sizes[0]), batch_size)
     facts = {
         "sink": sink,
         "recents": sizes,
         "max_loss": max_loss,
-        "length": max(map(len, measured_on.ids)),
+        "length": max(map(len, tokenized.ids)),
     }
     return card_rows(
         heads,
-        raised,
+        increases,
         mass,
         beside,
         [each[h] for h in heads],
         facts,
         provenance,
-        measured_on.clusters,
+        tokenized.clusters,
     )
 
 

@@ -102,17 +102,17 @@ def cache_plan(
         raise OptionError(f"max_loss={max_loss}: it must not be negative")
     if not 0 < level < 1:
         raise OptionError(f"level={level}: it must be between 0 and 1")
-    measured_on = repeats(model, n=96, seed=seed) if prompts is None else Prompts.of(prompts, model)
-    parts = _divided(measured_on, level, seed)
+    tokenized = repeats(model, n=96, seed=seed) if prompts is None else Prompts.of(prompts, model)
+    parts = _divided(tokenized, level, seed)
     progress, heads = progress or silent, kv_heads(model)
     if recent == "one":
         every = window_sizes(None, sink, parts[0])
-        recent = [max(r for r in every if r == every[0] or 4 * r <= max(map(len, measured_on.ids)))]
+        recent = [max(r for r in every if r == every[0] or 4 * r <= max(map(len, tokenized.ids)))]
     sizes = window_sizes(recent, sink, parts[0])
-    counted = max(map(len, measured_on.ids)) if length is None else length
+    counted = max(map(len, tokenized.ids)) if length is None else length
     if counted < 1:
         raise OptionError(f"length={length}: give at least one token")
-    reach, each = own_reach(model, measured_on), token_bytes(model)
+    reach, each = own_reach(model, tokenized), token_bytes(model)
 
     def bytes_of(head: KVHead, window: Window | None) -> int:
         sliding = reach.get((head.stack, head.layer))
@@ -146,7 +146,7 @@ def cache_plan(
     provenance = result_provenance(
         model,
         "interp.cache.cache_plan",
-        measured_on,
+        tokenized,
         seed=seed,
         budget=None if budget is None else str(budget),
         max_loss=max_loss,

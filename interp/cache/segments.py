@@ -100,11 +100,11 @@ def read_segments(
         sizes = torch.tensor([b - a for a, b in ends], dtype=torch.double)
         # the question's last token, where the answer begins, counts as written: never empty
         new = torch.arange(1, steps + 1, dtype=torch.double)
-        own_mass = written[..., start - 1 :].sum(-1) / new
+        on_answer = written[..., start - 1 :].sum(-1) / new
         tables["citation"][site] = mass.mean(1)
-        tables["lookback"][site] = _ratio(mass / sizes, own_mass[..., None]).mean(1)
+        tables["lookback"][site] = _ratio(mass / sizes, on_answer[..., None]).mean(1)
         whole = written[..., first:context].sum(-1) / (context - first)
-        tables["context"][site] = _ratio(whole, own_mass).mean(1)
+        tables["context"][site] = _ratio(whole, on_answer).mean(1)
         tables["evaluator"][site] = _in_segments(asked, ends).mean(1)
         smooth = torch.nn.functional.avg_pool1d(
             asked.mean(1)[:, None, :context],

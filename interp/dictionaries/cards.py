@@ -86,23 +86,23 @@ def feature_cards(
             "1, and tokens at least 0"
         )
     site = dictionary.site_in(model, other_weights=other_weights)
-    read = Prompts.of(prompts, model)
-    read.check(model)
-    if all(len(ids) <= FIRST for ids in read.ids):
+    tokenized = Prompts.of(prompts, model)
+    tokenized.check(model)
+    if all(len(ids) <= FIRST for ids in tokenized.ids):
         raise PromptError(
             f"no prompt has more than {FIRST} tokens, which are left out; give longer ones"
         )
     if features is None:
-        number, _ = code_counts(model, dictionary, read, batch_size)
+        number, _ = code_counts(model, dictionary, tokenized, batch_size)
         order = np.argsort(-number, kind="stable")[:n_features]
         features = [int(f) for f in order if number[f] > 0]
         if not features:
             raise OptionError("no feature has a code on these prompts; give other prompts")
     chosen = dictionary.chosen(features)
     first = bos_id(model)
-    keep = first is not None and all(ids[0] == first for ids in read.ids)
-    codes, peaks = _read(model, dictionary, chosen, site, read, k, batch_size)
-    other, _ = _read(model, dictionary, chosen, site, read.shuffled(seed, keep), k, batch_size)
+    keep = first is not None and all(ids[0] == first for ids in tokenized.ids)
+    codes, peaks = _read(model, dictionary, chosen, site, tokenized, k, batch_size)
+    other, _ = _read(model, dictionary, chosen, site, tokenized.shuffled(seed, keep), k, batch_size)
     notes, logits = [], None
     try:
         logits = logit_effects(model, dictionary, chosen, site, seed)
@@ -113,7 +113,7 @@ def feature_cards(
         notes.append("No shares of heads: only decoder rows of z have a part per head.")
     cards = []
     for i, f in enumerate(chosen):
-        examples = tuple(_example(model, read, codes, i, peak, tokens) for peak in peaks[i])
+        examples = tuple(_example(model, tokenized, codes, i, peak, tokens) for peak in peaks[i])
         of_heads = [x for *_, x in peaks[i] if x is not None]
         cards.append(
             FeatureCard(
@@ -127,7 +127,7 @@ def feature_cards(
     provenance = result_provenance(
         model,
         "interp.dictionaries.feature_cards",
-        read,
+        tokenized,
         seed=seed,
         layer=site.layer,
         dictionary=repr(dictionary),
@@ -143,7 +143,7 @@ def feature_cards(
         _measured(other),
         site.layer,
         tuple(notes),
-        read.clusters,
+        tokenized.clusters,
         provenance,
     )
 

@@ -105,13 +105,13 @@ def score_dictionary(
     else:
         trained = dictionary
     site = trained.site_in(model, other_weights=other_weights)
-    read = Prompts.of(prompts, model)
-    if len(read) < 2 or min(map(len, read.ids)) <= first:
+    tokenized = Prompts.of(prompts, model)
+    if len(tokenized) < 2 or min(map(len, tokenized.ids)) <= first:
         raise OptionError(
-            f"{len(read)} prompts; give at least 2, each longer than the {first} positions that "
-            "are left out"
+            f"{len(tokenized)} prompts; give at least 2, each longer than the {first} positions "
+            "that are left out"
         )
-    run = _Measured(model, site, trained, read, first, batch_size)
+    run = _Measured(model, site, trained, tokenized, first, batch_size)
     steps = 5 if controls else 2
     progress = progress or silent
     progress("dictionary", 0, steps)
@@ -129,7 +129,7 @@ def score_dictionary(
         result_provenance(
             model,
             "interp.dictionaries.score_dictionary",
-            read,
+            tokenized,
             first=first,
             seed=seed,
             dictionary=repr(trained),

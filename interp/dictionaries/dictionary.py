@@ -233,8 +233,8 @@ class Dictionary:
 
     def __repr__(self) -> str:
         out = f" to {self.site_out}" if self.is_transcoder else ""
-        active = f", k {self.k}" if self.k else ""
+        size = f", k {self.k}" if self.k else ""
         return (
             f"Dictionary({self.architecture}, {self.site}{out} of {self.stack}.{self.layer}: "
-            f"{self.d_in} entries, {self.d_sae} features{active})"
+            f"{self.d_in} entries, {self.d_sae} features{size})"
         )

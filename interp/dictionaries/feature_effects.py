@@ -150,8 +150,8 @@ def _read(
     rows = [
         logits[i, first[i] + at] for i, prompt in enumerate(which) for at in task.positions[prompt]
     ]
-    read_rows = torch.stack(rows)
-    return read_rows if task.vocabulary is None else read_rows[:, list(task.vocabulary)]
+    selected = torch.stack(rows)
+    return selected if task.vocabulary is None else selected[:, list(task.vocabulary)]
 
 
 def feature_effects_summary(found: ResultRows) -> str:

@@ -55,8 +55,8 @@ def save_dictionary(dictionary: Dictionary, folder: str | Path) -> None:
     content = save({name: x.detach().float().contiguous() for name, x in names.items()})
     folder = Path(folder)
     cfg = plain(_config(d))
-    extra = {"cfg": document_checksum(cfg), **_own(d, hashlib.sha256(content).hexdigest())}
-    cfg["interp"] = seal(plain(extra))
+    extension = {"cfg": document_checksum(cfg), **_own(d, hashlib.sha256(content).hexdigest())}
+    cfg["interp"] = seal(plain(extension))
     write_atomically(folder / WEIGHTS, content)
     write_atomically(folder / CONFIG, (json.dumps(cfg, indent=2) + "\n").encode())
 
@@ -155,14 +155,14 @@ def load_dictionary(
 
 
 def _made(cfg: dict[str, Any], weights: dict[str, Tensor], folder: Path, digest: str) -> Dictionary:
-    ours = cfg.get("interp", {})
-    if ours:
-        ours = unseal(ours)
-        if ours["cfg"] != document_checksum(
+    extension = cfg.get("interp", {})
+    if extension:
+        extension = unseal(extension)
+        if extension["cfg"] != document_checksum(
             {name: x for name, x in cfg.items() if name != "interp"}
         ):
             raise ValueError(f"{CONFIG} was changed after it was written")
-    if ours and ours["weights_sha256"] != digest:
+    if extension and extension["weights_sha256"] != digest:
         raise StoreError(
             f"{folder}: {WEIGHTS} is not the file that {CONFIG} was written for; write both again"
         )
@@ -174,10 +174,10 @@ def _made(cfg: dict[str, Any], weights: dict[str, Tensor], folder: Path, digest:
             "(SAELens does on saving for inference) and save it again"
         )
     metadata = cfg.get("metadata") or cfg
-    place, layer = _place(str(metadata.get("hook_name")), ours, folder)
-    place_out = ours.get("site_out") or place
-    if transcoder and not ours:
-        place_out, layer_out = _place(str(metadata.get("hook_name_out")), ours, folder)
+    place, layer = _place(str(metadata.get("hook_name")), extension, folder)
+    place_out = extension.get("site_out") or place
+    if transcoder and not extension:
+        place_out, layer_out = _place(str(metadata.get("hook_name_out")), extension, folder)
         if layer_out != layer:
             raise DictionaryMismatch(
                 f"{folder}: a transcoder from layer {layer} to layer {layer_out}; only those of "
@@ -199,15 +199,15 @@ def _made(cfg: dict[str, Any], weights: dict[str, Tensor], folder: Path, digest:
         weights["b_dec"],
         place,
         layer,
-        ours.get("stack", "decoder"),
-        ours.get("n_heads"),
+        extension.get("stack", "decoder"),
+        extension.get("n_heads"),
         place_out,
         {name: weights[name] for name in extra},
         cfg.get("k"),
         bool(cfg.get("rescale_acts_by_decoder_norm", False)),
         bool(cfg.get("apply_b_dec_to_input", not transcoder)),
-        ours.get("model", {"name": metadata.get("model_name")}),
-        ours.get("about", {}),
+        extension.get("model", {"name": metadata.get("model_name")}),
+        extension.get("about", {}),
     )
 
 

@@ -67,10 +67,10 @@ def score_lorsa(
         else {"trained": lorsa.lorsa, "untrained": lorsa.untrained}
     )
     site = lorsa_site(model, layers["trained"])
-    read = Prompts.of(prompts, model)
+    tokenized = Prompts.of(prompts, model)
     measured: list[dict[str, Array]] = []
     ys, kepts, errors = [], [], {name: [] for name in layers}
-    for batch in model.batches(read, batch_size):
+    for batch in model.batches(tokenized, batch_size):
         seen: dict[str, Tensor] = {}
 
         def keeper(name: str, seen: dict[str, Tensor] = seen):
@@ -110,9 +110,9 @@ def score_lorsa(
         back = linearised(loss["zero"] - loss[name], loss["zero"] - loss["clean"])
         lines += [(name, "explained_variance", *ev), (name, "loss_recovered", *back)]
     provenance = result_provenance(
-        model, "interp.dictionaries.score_lorsa", read, lorsa=repr(layers["trained"])
+        model, "interp.dictionaries.score_lorsa", tokenized, lorsa=repr(layers["trained"])
     )
-    columns = ratio_columns("layer_kind", lines, "untrained", UNITS, read.clusters)
+    columns = ratio_columns("layer_kind", lines, "untrained", UNITS, tokenized.clusters)
     return ResultRows(
         "LorsaScores",
         columns,
@@ -120,7 +120,7 @@ def score_lorsa(
         provenance,
         {},
         np.stack([x[3] for x in lines]),
-        clusters=read.clusters,
+        clusters=tokenized.clusters,
     )
 
 

@@ -104,8 +104,8 @@ def train_lorsa(
         raise OptionError(f"{site.name} is not causal; Lorsa layers are")
     for name in ("attn_in", "attn_out"):
         require_place(name, site)
-    read = Prompts.of(prompts, model)
-    read.check(model)
+    tokenized = Prompts.of(prompts, model)
+    tokenized.check(model)
     heads = model.d_model if n_heads is None else n_heads
     shared = min(heads, 4 * site.n_heads) if n_qk is None else n_qk
     size = site.d_head if d_qk is None else d_qk
@@ -114,7 +114,7 @@ def train_lorsa(
             f"n_heads={heads}, n_qk={shared}, d_qk={size}, k={k}, steps={steps}: all at least 1, k "
             "at most n_heads, and n_heads a multiple of n_qk"
         )
-    held = _held(model, read, site, batch_size, rows)
+    held = _held(model, tokenized, site, batch_size, rows)
     scale_in, scale_out, mean = _scales(held)
     generator = torch.Generator().manual_seed(seed)
     start = _initial(model.d_model, heads, shared, size, mean * scale_out, generator)
@@ -152,7 +152,7 @@ def train_lorsa(
             progress,
         )
     trained = Lorsa(**{name: x.detach() for name, x in weights.items()}, k=k, **fixed)
-    provenance = result_provenance(model, "interp.dictionaries.train_lorsa", read, **options)
+    provenance = result_provenance(model, "interp.dictionaries.train_lorsa", tokenized, **options)
     objects = {"lorsa": _unscaled(trained, scale_in, scale_out), "untrained": untrained}
     return ResultRows(
         "LorsaTraining",
@@ -305,14 +305,14 @@ def profile_lorsa(
     def keep(x: Tensor) -> None:
         now["x"] = x.float()
 
-    read = Prompts.of(prompts, model)
+    tokenized = Prompts.of(prompts, model)
     units = LorsaUnits(lorsa, lambda: now["x"])
     with watched_places(model, site, {"attn_in": keep}):
         return profile_units(
             model,
             site,
             units,
-            read,
+            tokenized,
             metrics,
             batch_size=batch_size,
             seed=seed,

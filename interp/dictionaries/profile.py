@@ -250,15 +250,15 @@ def score_features(
     it are this project's.
     """
     site = dictionary.site_in(model, other_weights=other_weights)
-    read = Prompts.of(prompts, model)
-    number, positions = code_counts(model, dictionary, read, batch_size)
+    tokenized = Prompts.of(prompts, model)
+    number, positions = code_counts(model, dictionary, tokenized, batch_size)
     if features is None:
         alive = np.argsort(-number, kind="stable")[:MOST]
         features = sorted(int(f) for f in alive if number[f] > 0)
         if not features:
             raise OptionError("no feature has a code on these prompts; give other prompts")
     units = FeatureUnits.of(model, dictionary, features, site)
-    units.require_same(model, next(model.batches(read, batch_size)), site)
+    units.require_same(model, next(model.batches(tokenized, batch_size)), site)
     k = max(1, min(dictionary.d_sae, round(float(number.sum()) / positions)))
     other = random_directions(dictionary, k, torch.Generator().manual_seed(seed))
     control = FeatureUnits.of(model, other, features, site)
@@ -273,7 +273,7 @@ def score_features(
         model,
         site,
         units,
-        read,
+        tokenized,
         metrics,
         control=control,
         head=head,

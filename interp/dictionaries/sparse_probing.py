@@ -78,9 +78,9 @@ def probe_features(
     """
     chosen = dictionary.dictionary if isinstance(dictionary, ResultRows) else dictionary
     site = chosen.site_in(model, other_weights=other_weights)
-    texts, wanted = Prompts.of(prompts, model), np.asarray(labels)
-    if len(wanted) != len(texts) or not set(wanted.tolist()) <= {0, 1}:
-        raise OptionError(f"{len(wanted)} labels for {len(texts)} texts; give 0 or 1 for each")
+    tokenized, wanted = Prompts.of(prompts, model), np.asarray(labels)
+    if len(wanted) != len(tokenized) or not set(wanted.tolist()) <= {0, 1}:
+        raise OptionError(f"{len(wanted)} labels for {len(tokenized)} texts; give 0 or 1 for each")
     if min((wanted == c).sum() for c in (0, 1)) < 4:
         raise OptionError("each class needs at least 4 texts, so that some can be held out")
     if not k or not all(1 <= int(x) <= chosen.d_sae for x in k):
@@ -88,7 +88,7 @@ def probe_features(
     if not 0 < held_out < 1:
         raise OptionError(f"held_out={held_out}: give a share between 0 and 1")
     codes, raw = [], []
-    for ids in texts.ids:
+    for ids in tokenized.ids:
         x, _ = activation_rows(model, Prompts((ids,)), site, (chosen.site, chosen.site_out), first)
         raw.append(x.double().mean(0).numpy())
         with torch.no_grad():
@@ -120,7 +120,7 @@ def probe_features(
     provenance = result_provenance(
         model,
         "interp.dictionaries.probe_features",
-        texts,
+        tokenized,
         k=tuple(map(int, k)),
         seed=seed,
         held_out=held_out,

@@ -110,7 +110,7 @@ def train_dictionary(
     (arXiv 2412.06410) for batch TopK; Rajamanoharan et al. 2024 for gated (arXiv 2404.16014) and
     JumpReLU (arXiv 2407.14435).
     """
-    read = Prompts.of(prompts, model)
+    tokenized = Prompts.of(prompts, model)
     where = model.site(layer, stack)
     out = site_out or site
     for name in (site, out):
@@ -120,7 +120,9 @@ def train_dictionary(
     settings = checked_settings(
         architecture, dead, dead_after, steps, batch_rows, rate, sparsity, k, d_sae
     )
-    stream = ActivationStream(model, read, where, (site, out), buffer_rows, first, batch_size, seed)
+    stream = ActivationStream(
+        model, tokenized, where, (site, out), buffer_rows, first, batch_size, seed
+    )
     options = {
         "layer": layer,
         "site": site,
@@ -138,8 +140,10 @@ def train_dictionary(
         "first": first,
         "seed": seed,
     }
-    provenance = result_provenance(model, "interp.dictionaries.train_dictionary", read, **options)
-    longest = max(map(len, read.ids))
+    provenance = result_provenance(
+        model, "interp.dictionaries.train_dictionary", tokenized, **options
+    )
+    longest = max(map(len, tokenized.ids))
     bos = bos_id(model)
     about = {
         "site": site,
@@ -151,10 +155,10 @@ def train_dictionary(
         "about": {
             "options": options,
             "prompts": {
-                "hash": read.hash,
-                "n": len(read),
+                "hash": tokenized.hash,
+                "n": len(tokenized),
                 "max_length": longest,
-                "bos": bos is not None and all(ids[0] == bos for ids in read.ids),
+                "bos": bos is not None and all(ids[0] == bos for ids in tokenized.ids),
             },
         },
     }

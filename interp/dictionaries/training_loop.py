@@ -165,11 +165,11 @@ class _Loop:
         for step in range(1, self.settings.steps + 1):
             x, y = next(batches)
             x, y = x * self.scale[0], y * self.scale[1]
-            loss, codes, rebuilt = self._step(x, y, step)
+            loss, codes, reconstruction = self._step(x, y, step)
             if self.settings.dead == "resample" and step in resampled:
-                self._resample(x, y, rebuilt)
+                self._resample(x, y, reconstruction)
             if step % every == 0 or step == self.settings.steps:
-                rest = (y - rebuilt).double().square().sum() / (
+                rest = (y - reconstruction).double().square().sum() / (
                     (y - y.mean(0)).double().square().sum().clamp_min(1e-30)
                 )
                 dead = (self.silent >= self.settings.dead_after).double().mean()
@@ -193,7 +193,7 @@ class _Loop:
         for group in self.adam.param_groups:
             group["lr"] = self.settings.rate * group["factor"] * min(1.0, rest)
         dead = self.silent >= self.settings.dead_after if self.settings.dead == "auxk" else None
-        loss, codes, rebuilt = self.trained.loss(x, y, self.coefficient, dead)
+        loss, codes, reconstruction = self.trained.loss(x, y, self.coefficient, dead)
         if not bool(torch.isfinite(loss)):
             raise NonFiniteError(
                 f"{self.name}: training of the dictionary diverges at step {step} (the loss is "
@@ -210,7 +210,7 @@ class _Loop:
         if self.settings.sparsity is None:
             off = math.log(max(float(active.sum(1).double().mean()), 0.01) / self.trained.k)
             self.coefficient *= math.exp(PACE * max(-1.0, min(1.0, off)))
-        return float(loss.detach()), codes, rebuilt.detach()
+        return float(loss.detach()), codes, reconstruction.detach()
 
     @torch.no_grad()
     def _resample(self, x: Tensor, y: Tensor, found: Tensor) -> None:

@@ -91,19 +91,19 @@ def direct_logits(
         raise OptionError(f"unknown split={split!r}; known: part, source")
     if n_random < 1:
         raise OptionError(f"n_random={n_random} is too small; it must be at least 1")
-    checked, stack = Prompts.of(prompts, model), predicting_stack(model)
+    tokenized, stack = Prompts.of(prompts, model), predicting_stack(model)
     if len(model.stacks) > 1:
         raise OptionError(
             f"{model.name} has stacks {', '.join(model.stacks)}; direct_logits reads models with "
             "one, use direct_logit_attribution for a single prompt"
         )
-    first = _tokens(model, targets, len(checked), "target")
-    second = None if contrasts is None else _tokens(model, contrasts, len(checked), "contrast")
+    first = _tokens(model, targets, len(tokenized), "target")
+    second = None if contrasts is None else _tokens(model, contrasts, len(tokenized), "contrast")
     rng, end = np.random.default_rng(seed), None
     values, nulls, about = [], [], []
     parts = StreamWriters(model, stack)
     names = ["attn_out", *(["result"] if split == "part" else ["z", "map", "v"])]
-    for i, ids in enumerate(checked.ids):
+    for i, ids in enumerate(tokenized.ids):
         cache = parts.capture([ids], names)
         end = end or finish(model, cache, stack)
         row = row_of(position, len(ids))
@@ -119,11 +119,11 @@ def direct_logits(
             null = null - reading.towards(drawn[1].tolist(), None)
         values.append(contributions)
         nulls.append(reading.parts(null, split, groups)[1])
-    clusters = checked.clusters if clusters is None else clusters
+    clusters = tokenized.clusters if clusters is None else clusters
     provenance = result_provenance(
         model,
         "interp.lens.direct_logits",
-        checked,
+        tokenized,
         seed=seed,
         split=split,
         position=position,

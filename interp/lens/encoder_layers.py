@@ -202,9 +202,9 @@ def _batches(model: Model, prompts: Any, size: int) -> list[Any]:
         if "decoder_input_ids" not in prompts:
             raise PromptError("the inputs lack decoder_input_ids, so there is nothing to predict")
         return [prompts]
-    checked = Prompts.of(prompts, model)
-    checked.check(model)
-    return list(model.batches(checked, size))
+    tokenized = Prompts.of(prompts, model)
+    tokenized.check(model)
+    return list(model.batches(tokenized, size))
 
 
 def _labels(

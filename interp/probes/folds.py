@@ -33,17 +33,17 @@ def document_numbers(documents: Sequence[Hashable], items: Sequence[str]) -> Num
 def fold_numbers(documents: Numbers, folds: int | Sequence[int], seed: int) -> Numbers:
     """Return the fold of each item; folds are made without a look at the labels."""
     if not isinstance(folds, int):
-        listed = np.asarray(folds)
-        if listed.shape != documents.shape:
-            raise OptionError(f"{listed.size} folds for {len(documents)} items; give one each")
+        fold_labels = np.asarray(folds)
+        if fold_labels.shape != documents.shape:
+            raise OptionError(f"{fold_labels.size} folds for {len(documents)} items; give one each")
         for document in np.unique(documents):
-            spread = np.unique(listed[documents == document])
-            if len(spread) > 1:
+            document_folds = np.unique(fold_labels[documents == document])
+            if len(document_folds) > 1:
                 raise OptionError(
-                    f"document {document} (in order) leaks between the folds {spread.tolist()}; "
-                    f"put all of its items into one fold"
+                    f"document {document} (in order) leaks between the folds "
+                    f"{document_folds.tolist()}; put all of its items into one fold"
                 )
-        folds_given = np.unique(listed, return_inverse=True)[1]
+        folds_given = np.unique(fold_labels, return_inverse=True)[1]
         if folds_given.max() == 0:
             raise OptionError("all items are in one fold; give at least two folds")
         return folds_given

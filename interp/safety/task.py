@@ -31,8 +31,8 @@ def refusal_ids(model: Model, tokens: Sequence[int | str] | int | str | None) ->
                 "(--set refusal_tokens), such as ['I'] (they depend on model and template)"
             )
         return stated
-    listed = [tokens] if isinstance(tokens, (int, str)) else list(tokens)
-    ids = tuple(dict.fromkeys(token_id(model, t) for t in listed))
+    token_list = [tokens] if isinstance(tokens, (int, str)) else list(tokens)
+    ids = tuple(dict.fromkeys(token_id(model, t) for t in token_list))
     if not 0 < len(ids) < model.d_vocab:
         raise OptionError(
             f"{len(ids)} refusal tokens of {model.d_vocab}; give some tokens, but not all"
@@ -84,12 +84,12 @@ def refusal_log_odds(
 
     Not for: models whose refusals begin with a token that also begins other answers (`I`).
     """
-    read_prompts = Prompts.of(prompts, model)
-    read_prompts.check(model)
+    tokenized = Prompts.of(prompts, model)
+    tokenized.check(model)
     ids = refusal_ids(model, refusal_tokens)
 
     def read(logits: Tensor, rows: Tensor, clean: Tensor | None) -> Tensor:
         return token_log_odds(logits, ids)
 
-    at = tuple((len(p) - 1,) for p in read_prompts.ids)
-    return Task(name, read_prompts, at, "nats", True, read, detail=f"tokens {list(ids)}")
+    at = tuple((len(p) - 1,) for p in tokenized.ids)
+    return Task(name, tokenized, at, "nats", True, read, detail=f"tokens {list(ids)}")

@@ -157,7 +157,7 @@ class Made:
         baseline: bool = False,
     ) -> Trees:
         """Return the shares with their intervals."""
-        correct_heads = self.directed
+        correct = self.directed
         total = float(self.edges.sum())
         return Trees(
             method=method,
@@ -167,9 +167,9 @@ class Made:
             uuas=float(self.undirected.sum()) / max(total, 1),
             uuas_interval=boot.interval(self.undirected, self.edges),
             uas=float("nan")
-            if correct_heads is None
-            else float(correct_heads.sum() / max(self.words.sum(), 1)),
-            uas_interval=NAN if correct_heads is None else boot.interval(correct_heads, self.words),
+            if correct is None
+            else float(correct.sum() / max(self.words.sum(), 1)),
+            uas_interval=NAN if correct is None else boot.interval(correct, self.words),
             edges=int(total),
             baseline=baseline,
         )

@@ -115,11 +115,11 @@ def dependency_trees(
         mixed = word_attention(model, reports, replace(reading, shuffled=seed), **options)
         two_mixed = _same(mixed, two)
         shuffled = None if two_mixed is None else hits_of(two_mixed, gold[1])
-    scored = relations(one, two, gold, hits, random=random, shuffled=shuffled, seed=seed)  # type: ignore[arg-type]
+    scored_relations = relations(one, two, gold, hits, random=random, shuffled=shuffled, seed=seed)  # type: ignore[arg-type]
     trees, chosen = _trees(one, two, random_pair, seed)
     return TreeScores(
         model=model.name,
-        relations=tuple(scored),
+        relations=tuple(scored_relations),
         trees=tuple(trees),
         by_head=_grid(one, uuas_by_head(one, words_that_count(one.sentences, True))),
         drawn=_drawn(two, chosen),

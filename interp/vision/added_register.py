@@ -205,7 +205,7 @@ def added_register(
     right = "agreement" if classes is None else "accuracy"
     sites = vision_sites(model)
     parts, places, metrics, units, values, null = [], [], [], [], [], []
-    for state, register in (("without", plain), ("with", changed)):
+    for state, outcome in (("without", plain), ("with", changed)):
         for metric, unit in BY_LAYER.items():
             if metric == "register_norm" and state == "without":
                 continue
@@ -214,14 +214,14 @@ def added_register(
                 places.append((site.stack, site.layer, -1))
                 metrics.append(metric)
                 units.append(unit)
-                values.append(register.by_layer[metric][i])
+                values.append(outcome.by_layer[metric][i])
                 random = [x.by_layer[metric][i] for x in drawn]
                 null.append(np.nan if state == "without" else _mean_of(random))
         parts.append(f"{state} register")
         places.append((sites[0].stack, -1, -1))
         metrics.append(right)
         units.append("share of images")
-        values.append((register.choice == targets).astype(float))
+        values.append((outcome.choice == targets).astype(float))
         null.append(
             np.nan if state == "without" else float(np.mean([x.choice == targets for x in drawn]))
         )

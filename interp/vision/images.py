@@ -183,10 +183,10 @@ def patch_grid(model: Model, tokens: int) -> PatchGrid:
 def has_classes(model: Model) -> bool:
     """Return True for a classifier; the towers of CLIP and SigLIP have an embedding instead."""
     named = (getattr(model.config, "id2label", None) or {}).values()
-    own_names = any(
+    has_names = any(
         not str(name).startswith("LABEL_") for name in named
     )  # not those of every config
-    return own_names or "ImageClassification" in type(model.module).__name__
+    return has_names or "ImageClassification" in type(model.module).__name__
 
 
 def classes_by_text(names: Sequence[str], texts: Sequence[str] | None) -> Int[Array, " image"]:

@@ -122,8 +122,10 @@ def _cues(
     shown = [i for i, name in enumerate(names) if class_of[name]]
     if shown:
         lines = [class_of[names[i]] for i in shown]
-        by_label = has_classes(model)
+        is_classifier = has_classes(model)
         classes[shown] = (
-            checked_labels(model, lines, len(lines)) if by_label else classes_by_text(lines, texts)
+            checked_labels(model, lines, len(lines))
+            if is_classifier
+            else classes_by_text(lines, texts)
         )
     return classes

@@ -250,14 +250,17 @@ def endpoint_faithfulness(
 
     Reference: DeYoung et al. 2020, "ERASER: A Benchmark to Evaluate Rationalized NLP Models".
     """
-    parts, ranking = _sentences(texts, answer), np.asarray(scores, dtype=float)
-    if ranking.shape != (len(parts),) or not np.isfinite(ranking).all():
+    parts, relevance = _sentences(texts, answer), np.asarray(scores, dtype=float)
+    if relevance.shape != (len(parts),) or not np.isfinite(relevance).all():
         raise OptionError(f"give one finite score for each of the {len(parts)} sentences")
     if n_random < 2:
         raise OptionError(f"n_random={n_random}; give at least 2 orders to compare with")
     n, report = len(parts), progress or silent
     rng = np.random.default_rng(seed)
-    orders = [np.array(ordered(ranking), dtype=int), *(rng.permutation(n) for _ in range(n_random))]
+    orders = [
+        np.array(ordered(relevance), dtype=int),
+        *(rng.permutation(n) for _ in range(n_random)),
+    ]
     whole, noise = model.repeated("".join(parts) + question, answer)
     falls: dict[bytes, float] = {}
 
@@ -281,7 +284,7 @@ def endpoint_faithfulness(
         "n": 1,
         "unit": "nats",
     }
-    stated = (parts, question, answer, ranking.tolist())
+    stated = (parts, question, answer, relevance.tolist())
     about = _provenance(model, "endpoint_faithfulness", stated, seed=seed, n_random=n_random)
     return ResultRows(
         "EndpointFaithfulness",

@@ -133,19 +133,19 @@ def static_heads(model: Model, prompts: Any, *, rows: int = ROWS) -> ResultRows:
     """
     from interp.cache.windows import cached_sites
 
-    checked = Prompts.of(prompts, model)
-    checked.check(model)
+    tokenized = Prompts.of(prompts, model)
+    tokenized.check(model)
     if rows < 2:
         raise OptionError(f"rows={rows}: at least two queries are compared")
-    short = [i for i, ids in enumerate(checked.ids) if len(ids) < rows + 3]
+    short = [i for i, ids in enumerate(tokenized.ids) if len(ids) < rows + 3]
     if short:
         raise PromptError(
-            f"prompt {short[0]} has {len(checked.ids[short[0]])} tokens; {rows} queries and three "
-            f"keys before them need {rows + 3}"
+            f"prompt {short[0]} has {len(tokenized.ids[short[0]])} tokens; {rows} queries and "
+            f"three keys before them need {rows + 3}"
         )
     sites = cached_sites(model)
     agreement, same, nulls = [], [], []
-    for ids in checked.ids:
+    for ids in tokenized.ids:
         of_site: dict[Site, tuple[np.ndarray, np.ndarray, float]] = {}
 
         def visit(site: Site, call: Call, real: torch.Tensor, ids=ids, of_site=of_site) -> None:
@@ -159,11 +159,11 @@ def static_heads(model: Model, prompts: Any, *, rows: int = ROWS) -> ResultRows:
             seen = call.visible(at)[0].all(0)[:, :keys].cpu().numpy()
             of_site[site] = row_agreement(scores, seen)
 
-        model.read(Prompts((ids,), checked.design), visit, last=1)
+        model.read(Prompts((ids,), tokenized.design), visit, last=1)
         agreement.append(np.concatenate([of_site[s][0] for s in sites]))
         same.append(np.concatenate([of_site[s][1] for s in sites]))
         nulls.append(np.mean([of_site[s][2] for s in sites]))
-    provenance = result_provenance(model, "interp.text.graphs.static_heads", checked, rows=rows)
+    provenance = result_provenance(model, "interp.text.graphs.static_heads", tokenized, rows=rows)
     where = [(s.layer, h) for s in sites for h in range(s.n_heads)]
     return _rows(
         where, np.array(agreement).T, np.array(same).T.astype(float), np.array(nulls), provenance

@@ -111,7 +111,7 @@ def sources(
     from interp.report.printed.texts import answer_text, judgement_text
     from interp.text.context import answer_sources, judge_sources
 
-    judged = scored = None
+    judged = scores = None
     wanted, n_heads = methods or WAYS, options.pop("n_heads", None)
     if known != "none":
         documents = _known(run, known, n_documents, n_sentences, options["seed"])
@@ -123,10 +123,10 @@ def sources(
     elif not methods:
         wanted = tuple(w for w in WAYS if w != "heads")
     if chain is not None:
-        scored = answer_sources(model, chain, methods=wanted, judged=judged, **options)
-        run.say(answer_text(scored, top))
-        run.write(scored, "sources.json", "sources.csv", "sources.html")
-    return scored or judged
+        scores = answer_sources(model, chain, methods=wanted, judged=judged, **options)
+        run.say(answer_text(scores, top))
+        run.write(scores, "sources.json", "sources.csv", "sources.html")
+    return scores or judged
 
 
 def _known(run: Run, known: str, n_documents: int, n_sentences: int, seed: int) -> list[Chain]:
