@@ -123,22 +123,22 @@ ANALYSES = [
     mutant(
         "error_rate_of_sure_links_alone",
         "interp/alignment/links.py",
-        "found = np.asarray(in_sure + in_possible, float)",
-        "found = np.asarray(2 * in_sure, float)",
+        "hits = np.asarray(in_sure + in_possible, float)",
+        "hits = np.asarray(2 * in_sure, float)",
         "alignment/test_links.py::test_error_rate_of_a_small_example",
     ),
     mutant(
         "lagging_over_all_words",
         "interp/alignment/latency.py",
-        "last = int(whole[0]) + 1 if len(whole) else len(given)",
-        "last = len(given)",
+        "last = int(whole[0]) + 1 if len(whole) else len(checked)",
+        "last = len(checked)",
         "alignment/test_speech.py::test_latency_of_wait_k_and_of_waiting_until_the_end",
     ),
     mutant(
         "last_frame_of_a_token",
         "interp/alignment/warping.py",
         "= j[here] - 1",
-        "= np.maximum(found[at + every[here], i[here] - 1], j[here] - 1)",
+        "= np.maximum(reached[at + every[here], i[here] - 1], j[here] - 1)",
         "alignment/test_speech.py::test_the_planted_head_tells_the_times",
     ),
     mutant(
@@ -274,8 +274,8 @@ ANALYSES = [
     mutant(
         "null_masks_are_the_own_ones",
         "interp/vision/agreement.py",
-        "found[order] = np.roll(order, 1)",
-        "found[order] = order",
+        "partners[order] = np.roll(order, 1)",
+        "partners[order] = order",
         "vision/test_maps.py::test_heads_that_look_at_the_shape_agree_with_its_mask",
     ),
     mutant(
@@ -309,8 +309,8 @@ ANALYSES = [
     mutant(
         "described_and_judged_on_one_half",
         "interp/vision/descriptions.py",
-        "text_span(written[learn], given, ranks, written[judge], span=span)",
-        "text_span(written[learn], given, ranks, written[learn], span=span)",
+        "text_span(written[learn], directions, ranks, written[judge], span=span)",
+        "text_span(written[learn], directions, ranks, written[learn], span=span)",
         "vision/test_descriptions.py::"
         "test_texts_are_chosen_on_half_of_the_images_and_judged_on_the_others",
     ),

@@ -97,10 +97,10 @@ def both_directions(forward: HeadAlignments, backward: HeadAlignments) -> Result
         possible = {(s, t) for s, t, _ in gold.tolist()}
         ahead = {(s, t) for t, s in enumerate(one.links[0, at].tolist()) if s >= 0}
         back = {(s, t) for s, t in enumerate(other.links[0, at].tolist()) if t >= 0}
-        found = (ahead, back, ahead & back, ahead | back)
-        counts.append([[len(a), len(sure), len(a & sure), len(a & possible)] for a in found])
+        sets = (ahead, back, ahead & back, ahead | back)
+        counts.append([[len(a), len(sure), len(a & sure), len(a & possible)] for a in sets])
         common, every = common + 2 * len(ahead & back), every + len(ahead) + len(back)
-    made = {
+    sources = {
         name: {"model_id": x.provenance.get("model_id"), "head": str(x.of[0]), "rows": x.rows[0]}
         for name, x in (("forward", one), ("backward", other))
     }
@@ -108,7 +108,7 @@ def both_directions(forward: HeadAlignments, backward: HeadAlignments) -> Result
         np.array(counts, np.int64).swapaxes(0, 1),
         np.array([one.null[0], other.null[0], np.nan, np.nan]),
         common / every if every else np.nan,
-        {**one.provenance, "made_by": "interp.alignment.both_directions", "of": made},
+        {**one.provenance, "made_by": "interp.alignment.both_directions", "of": sources},
     )
 
 

@@ -62,9 +62,9 @@ class HeardRecording:
 
     def times(self, rows: int) -> Float[np.ndarray, " row"]:
         """Return the gold start of every row of `part` in seconds, NaN where it is not given."""
-        found = np.full(rows, np.nan)
-        found[list(self.starting)] = self.recording.starts()
-        return found
+        starts = np.full(rows, np.nan)
+        starts[list(self.starting)] = self.recording.starts()
+        return starts
 
     def part(
         self, weights: Float[np.ndarray, "head row position"], rows: AlignedRow
@@ -93,13 +93,13 @@ def heard_recordings(
         raise PromptError(f"{model.name} has no tokenizer, so the text cannot be read")
     if language is not None:
         tokenizer = _speaking(tokenizer, language, model.name)
-    found = []
+    heard = []
     for at, one in enumerate(given_recordings(recordings)):
         try:
-            found.append(_heard(model, one, tokenizer))
+            heard.append(_heard(model, one, tokenizer))
         except PromptError as error:
             raise PromptError(f"recording {at} ({one.name}): {error}") from error
-    return found
+    return heard
 
 
 def _speaking(tokenizer: Any, language: str, name: str) -> Any:

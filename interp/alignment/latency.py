@@ -59,8 +59,8 @@ def average_proportion(delays: Sequence[float], source: float) -> float:
 
     Reference: Cho and Esipova 2016, "Can Neural Machine Translation Do Simultaneous Translation?".
     """
-    given = _checked(delays, source, len(delays))
-    return float(given.sum() / (source * len(given)))
+    checked = _checked(delays, source, len(delays))
+    return float(checked.sum() / (source * len(checked)))
 
 
 def differentiable_average_lagging(delays: Sequence[float], source: float) -> float:
@@ -71,28 +71,28 @@ def differentiable_average_lagging(delays: Sequence[float], source: float) -> fl
     Reference: Cherry and Foster 2019, "Thinking Slow about Latency Evaluation for Simultaneous
     Machine Translation".
     """
-    given = _checked(delays, source, len(delays))
-    step = source / len(given)
+    checked = _checked(delays, source, len(delays))
+    step = source / len(checked)
     total, before = 0.0, 0.0
-    for t, delay in enumerate(given.tolist()):
+    for t, delay in enumerate(checked.tolist()):
         before = delay if t == 0 else max(delay, before + step)
         total += before - t * step
-    return total / len(given)
+    return total / len(checked)
 
 
 def _lagging(delays: Sequence[float], source: float, target: int) -> float:
-    given = _checked(delays, source, target)
-    if given[0] > source:
-        return float(given[0])
-    whole = np.flatnonzero(given >= source)
-    last = int(whole[0]) + 1 if len(whole) else len(given)
-    return float(np.mean(given[:last] - np.arange(last) * source / target))
+    checked = _checked(delays, source, target)
+    if checked[0] > source:
+        return float(checked[0])
+    whole = np.flatnonzero(checked >= source)
+    last = int(whole[0]) + 1 if len(whole) else len(checked)
+    return float(np.mean(checked[:last] - np.arange(last) * source / target))
 
 
 def _checked(delays: Sequence[float], source: float, target: int) -> np.ndarray:
-    given = np.asarray(delays, float)
-    if not len(given) or given.min() < 0 or (np.diff(given) < 0).any():
+    values = np.asarray(delays, float)
+    if not len(values) or values.min() < 0 or (np.diff(values) < 0).any():
         raise OptionError("delays are one number per target word, from 0 on, that never decrease")
     if source <= 0 or target < 1:
         raise OptionError(f"lengths of source ({source}) and target ({target}) must be positive")
-    return given
+    return values

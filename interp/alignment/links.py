@@ -55,15 +55,15 @@ def word_weights(
     for key, word in enumerate(source_words):
         if word >= 0:
             keys[key, word] = 1
-    own = np.zeros((size[1], pattern.shape[1]))
+    averaging = np.zeros((size[1], pattern.shape[1]))
     for label, word in enumerate(label_words):
         row = label + (rows == "fed")
         if word >= 0 and row < pattern.shape[1]:
-            own[word, row] = 1
-    count = own.sum(1, keepdims=True)
-    own = np.divide(own, count, out=np.full_like(own, np.nan), where=count > 0)
+            averaging[word, row] = 1
+    count = averaging.sum(1, keepdims=True)
+    averaging = np.divide(averaging, count, out=np.full_like(averaging, np.nan), where=count > 0)
     with np.errstate(invalid="ignore"):
-        return np.einsum("tr,hrk,ks->hts", own, pattern, keys)
+        return np.einsum("tr,hrk,ks->hts", averaging, pattern, keys)
 
 
 def largest_links(weights: Float[Array, "head target source"]) -> Int[Array, "head target"]:
@@ -80,13 +80,13 @@ def link_sets(links: Int[Array, "head target"]) -> list[frozenset[tuple[int, int
 def gold_matrices(pair: SentencePair) -> tuple[Array, Array]:
     """Return the sure and the possible links of a pair, `[target, source]` of 0 and 1."""
     size = len(side_words(pair.target)), len(side_words(pair.source))
-    found = []
+    matrices = []
     for links in (pair.sure or frozenset(), pair.possible):
-        made = np.zeros(size, bool)
+        matrix = np.zeros(size, bool)
         for source, target in links:
-            made[target, source] = True
-        found.append(made)
-    return found[0], found[1]
+            matrix[target, source] = True
+        matrices.append(matrix)
+    return matrices[0], matrices[1]
 
 
 def count_links(links: Int[Array, "head target"], sure: Array, possible: Array) -> LinkCounts:
@@ -117,8 +117,8 @@ def alignment_error_rate(
     Reference: Och and Ney 2003, "A Systematic Comparison of Various Statistical Alignment Models".
     """
     total = np.asarray(links + sure, float)
-    found = np.asarray(in_sure + in_possible, float)
-    return 1 - np.divide(found, total, out=np.full(total.shape, np.nan), where=total > 0)
+    hits = np.asarray(in_sure + in_possible, float)
+    return 1 - np.divide(hits, total, out=np.full(total.shape, np.nan), where=total > 0)
 
 
 def drawn_error_rates(

@@ -115,12 +115,12 @@ def word_alignment(
     of: list[Head] = []
     named: list[str] = []
     links: list[Array] = []
-    for at, found in enumerate(pair_weights(model, encoded, kinds, batch_size)):
+    for at, weights in enumerate(pair_weights(model, encoded, kinds, batch_size)):
         progress("aligning", at + 1, n)
         if not of:
-            of = [h for kind in kinds for h in found.heads]
-            named = [kind for kind in kinds for _ in found.heads]
-        links.append(np.concatenate([largest_links(found.weights[kind]) for kind in kinds]))
+            of = [h for kind in kinds for h in weights.heads]
+            named = [kind for kind in kinds for _ in weights.heads]
+        links.append(np.concatenate([largest_links(weights.weights[kind]) for kind in kinds]))
     gold = [gold_matrices(pair) for pair in encoded.pairs]
     counts = np.stack([_counted(x, *g) for x, g in zip(links, gold, strict=True)], 1)
     drawn = _null_draws(links, gold, judged, null, n_random, seed)
@@ -193,13 +193,13 @@ def pair_weights(
         for row, keys in enumerate(batch.ids):
             at = start + row
             pair = encoded.pairs[at]
-            own = whole[row, :, : len(encoded.prompts.decoder.ids[at]), : len(keys)].numpy()  # type: ignore[union-attr]
+            pattern = whole[row, :, : len(encoded.prompts.decoder.ids[at]), : len(keys)].numpy()  # type: ignore[union-attr]
             size = len(side_words(pair.source)), len(side_words(pair.target))
             yield PairWeights(
                 heads,
                 {
                     kind: word_weights(
-                        own, encoded.source_words[at], encoded.label_words[at], size, kind
+                        pattern, encoded.source_words[at], encoded.label_words[at], size, kind
                     )
                     for kind in kinds
                 },

@@ -89,9 +89,9 @@ def source_mass(
     member = of[:, None] == np.arange(number)[:, None]  # [prompt, source, key]
     over_time = np.full((len(maps), number, n, max(map(len, written))), np.nan)
     parts = np.empty((3, len(maps), number, n))  # of all rows, and of the first and last third
-    for i, own in enumerate(written):
-        mass = np.einsum("hrk,sk->hsr", every[:, i, own], member[i].astype(float))
-        over_time[:, :, i, : len(own)], third = mass, len(own) // 3
+    for i, rows_written in enumerate(written):
+        mass = np.einsum("hrk,sk->hsr", every[:, i, rows_written], member[i].astype(float))
+        over_time[:, :, i, : len(rows_written)], third = mass, len(rows_written) // 3
         for part, rows_of in zip(parts, (mass, mass[..., :third], mass[..., -third:]), strict=True):
             part[:, :, i] = rows_of.mean(-1)
     mean, early, late = parts.reshape(3, -1, n)
@@ -100,8 +100,8 @@ def source_mass(
     columns |= {"null": np.tile(even.mean(0), len(maps))}
     summed = {"score": mean, "early": early, "late": late, "change": late - early}
     for name, values in summed.items():
-        own = cluster_summary(values.T)
-        columns |= {name: own.score, "sem" if name == "score" else f"{name}_sem": own.sem}
+        summary = cluster_summary(values.T)
+        columns |= {name: summary.score, "sem" if name == "score" else f"{name}_sem": summary.sem}
     return ResultRows(
         "SourceMass",
         columns,
@@ -171,11 +171,11 @@ def attention_drift(
     if len(known) != n:
         raise PromptError(f"positions of {len(known)} prompts for {n}; give those of each")
     written = _written(inputs, n, rows, skip)
-    for i, (own, true) in enumerate(zip(written, known, strict=True)):
-        if len(true) > len(own) or np.isfinite(true).sum() < 3:
+    for i, (rows_of, true) in enumerate(zip(written, known, strict=True)):
+        if len(true) > len(rows_of) or np.isfinite(true).sum() < 3:
             raise PromptError(
-                f"prompt {i} needs at least three known places, and at most {len(own)}, one for "
-                f"each row after skip={skip}"
+                f"prompt {i} needs at least three known places, and at most {len(rows_of)}, one "
+                f"for each row after skip={skip}"
             )
     mass = every.sum(-1)
     centres = (every @ axis) / np.where(mass > 0, mass, np.nan)  # [head, prompt, row]
@@ -185,13 +185,13 @@ def attention_drift(
         error = (centres[:, i, written[i][: len(true)]] - true)[:, real]
         step = np.flatnonzero(real) - np.flatnonzero(real).mean()
         slopes[:, i], offsets[:, i] = error @ step / (step**2).sum(), error.mean(-1)
-    own, apart = cluster_summary(slopes.T), cluster_summary(offsets.T)
-    p = t_test_p(own.score, own.sem, own.n - 1)
+    drift, apart = cluster_summary(slopes.T), cluster_summary(offsets.T)
+    p = t_test_p(drift.score, drift.sem, drift.n - 1)
     columns = _head_columns(maps, 1) | {
-        "score": own.score,
-        "sem": own.sem,
+        "score": drift.score,
+        "sem": drift.sem,
         "null": 0.0,
-        "n": own.n,
+        "n": drift.n,
         "p": p,
         "p_holm": holm(p),
         "offset": apart.score,
@@ -218,8 +218,8 @@ def _maps(model: Model, inputs: Mapping[str, Tensor]) -> dict[Head, Float[np.nda
 
 def _real(inputs: Mapping[str, Tensor], name: str, shape: tuple[int, int]) -> np.ndarray:
     """Return which positions a mask of the inputs calls real; all if it is not given."""
-    given = inputs.get(name)
-    return np.ones(shape, bool) if given is None else given.cpu().numpy().astype(bool)
+    mask = inputs.get(name)
+    return np.ones(shape, bool) if mask is None else mask.cpu().numpy().astype(bool)
 
 
 def _written(inputs: Mapping[str, Tensor], n: int, rows: int, skip: int) -> list[np.ndarray]:
@@ -243,5 +243,9 @@ def _made(
 ) -> dict[str, Any]:
     tensors = {k: x for k, x in inputs.items() if isinstance(x, Tensor)}
     n = len(next(iter(tensors.values())))
-    made = {"prompts": "given tensors", "prompts_hash": tensors_hash(tensors), "options": options}
-    return times_provenance(model, name, n, None) | made
+    prompts = {
+        "prompts": "given tensors",
+        "prompts_hash": tensors_hash(tensors),
+        "options": options,
+    }
+    return times_provenance(model, name, n, None) | prompts

@@ -67,14 +67,14 @@ def parse_links(text: str) -> tuple[frozenset[WordLink], frozenset[WordLink]]:
     """Read links such as `0-0 1-2 3p4`, source word first; `p` marks a possible link."""
     sure, possible = set(), set()
     for part in text.split():
-        found = _LINK.fullmatch(part)
-        if found is None:
+        match = _LINK.fullmatch(part)
+        if match is None:
             raise PromptError(
                 f"{part!r} is not a link; write source-target as in 0-0 (sure) or 0p0 (possible)"
             )
-        link = int(found[1]), int(found[3])
+        link = int(match[1]), int(match[3])
         possible.add(link)
-        if found[2] == "-":
+        if match[2] == "-":
             sure.add(link)
     return frozenset(sure), frozenset(possible)
 

@@ -74,8 +74,8 @@ def encode_pairs(model: Model, pairs: Any) -> EncodedPairs:
     if isinstance(pairs, EncodedPairs):
         pairs.prompts.check(model)
         return pairs
-    given = [_one(i, pair) for i, pair in enumerate(pairs)]
-    if not given:
+    parsed = [_one(i, pair) for i, pair in enumerate(pairs)]
+    if not parsed:
         raise PromptError("no sentence pairs given")
     start = getattr(model.config, "decoder_start_token_id", None)
     if start is None:
@@ -86,15 +86,15 @@ def encode_pairs(model: Model, pairs: Any) -> EncodedPairs:
             "token is unknown; set it in the config"
         )
     end = _ends(model)
-    sources = [_tokens(model, pair.source, target=False) for pair in given]
-    targets = [_tokens(model, pair.target, target=True) for pair in given]
+    sources = [_tokens(model, pair.source, target=False) for pair in parsed]
+    targets = [_tokens(model, pair.target, target=True) for pair in parsed]
     read = tuple((start, *(ids[:-1] if ids[-1] in end else ids)) for ids, _ in targets)
     prompts = Prompts(
         tuple(ids for ids, _ in sources), "sentence pairs", decoder=Prompts(read, "targets")
     )
     prompts.check(model)
     return EncodedPairs(
-        tuple(given),
+        tuple(parsed),
         prompts,
         tuple(ids for ids, _ in targets),
         tuple(words for _, words in sources),
@@ -150,17 +150,19 @@ def words_of_tokens(
     Offsets of a fast tokenizer give the word. Words are tokenised one by one with other
     tokenizers, if that gives the same tokens.
     """
-    given = {"text_target": text} if target else {"text": text}
+    whole = {"text_target": text} if target else {"text": text}
     if getattr(tokenizer, "is_fast", False):
-        found = encoded_text(tokenizer, **given, return_offsets_mapping=True, verbose=False)
-        ids = tuple(found["input_ids"])
-        return ids, tuple(_word_at(text, *span) for span in found["offset_mapping"])
-    found = encoded_text(tokenizer, **given, return_special_tokens_mask=True, verbose=False)
-    ids, special = tuple(found["input_ids"]), found["special_tokens_mask"]
+        encoding = encoded_text(tokenizer, **whole, return_offsets_mapping=True, verbose=False)
+        ids = tuple(encoding["input_ids"])
+        return ids, tuple(_word_at(text, *span) for span in encoding["offset_mapping"])
+    encoding = encoded_text(tokenizer, **whole, return_special_tokens_mask=True, verbose=False)
+    ids, special = tuple(encoding["input_ids"]), encoding["special_tokens_mask"]
     pieces, words = [], []
     for i, word in enumerate(side_words(text)):
-        own = {"text_target": word} if target else {"text": word}
-        part = encoded_text(tokenizer, **own, add_special_tokens=False, verbose=False)["input_ids"]
+        single = {"text_target": word} if target else {"text": word}
+        part = encoded_text(tokenizer, **single, add_special_tokens=False, verbose=False)[
+            "input_ids"
+        ]
         pieces += part
         words += [i] * len(part)
     if pieces != [t for t, beside in zip(ids, special, strict=True) if not beside]:

@@ -78,8 +78,8 @@ class PairAlignment(Result):
         """Alignment error rate of the pair; NaN without a gold alignment."""
         if self.sure is None:
             return float("nan")
-        own, sure = self.links, self.sure
-        counts = len(own), len(sure), len(own & sure), len(own & self.possible)
+        links, sure = self.links, self.sure
+        counts = len(links), len(sure), len(links & sure), len(links & self.possible)
         return float(alignment_error_rate(*(np.array(x) for x in counts)))
 
     def _rows(self) -> pd.DataFrame:
@@ -116,11 +116,11 @@ class PairAlignment(Result):
         """Return every link of head or gold with its kind: sure, possible, wrong, missed, found."""
         if self.sure is None:
             return dict.fromkeys(sorted(self.links), "found")
-        found = {
+        named = {
             link: "sure" if link in self.sure else "possible" if link in self.possible else "wrong"
             for link in sorted(self.links)
         }
-        return found | dict.fromkeys(sorted(self.sure - self.links), "missed")
+        return named | dict.fromkeys(sorted(self.sure - self.links), "missed")
 
     def matrix(self) -> go.Figure:
         """Draw the weights as a heat map, target words by source words, gold cells marked."""
@@ -242,23 +242,25 @@ def pair_alignment(
     kinds = require_rows(rows)
     if len(kinds) > 1:
         raise OptionError("rows='both' cannot be drawn at once; give 'emits' or 'fed'")
-    given = Head.parse(head)
-    wanted = Head(given.layer, given.head, "cross")
+    parsed = Head.parse(head)
+    wanted = Head(parsed.layer, parsed.head, "cross")
     encoded = encode_pairs(model, [pair])
-    [found] = pair_weights(model, encoded, kinds, 1)
-    if wanted not in found.heads:
+    [maps] = pair_weights(model, encoded, kinds, 1)
+    if wanted not in maps.heads:
         raise OptionError(
             f"{model.name} has no cross-attention head {wanted}; it has "
-            f"{', '.join(map(str, found.heads[:8]))}{' ...' if len(found.heads) > 8 else ''}"
+            f"{', '.join(map(str, maps.heads[:8]))}{' ...' if len(maps.heads) > 8 else ''}"
         )
-    own = found.weights[rows][found.heads.index(wanted)]
-    [links] = link_sets(largest_links(own[None]))
+    weights = maps.weights[rows][maps.heads.index(wanted)]
+    [links] = link_sets(largest_links(weights[None]))
     one = encoded.pairs[0]
     source, target = (tuple(map(str, side_words(x))) for x in (one.source, one.target))
-    made = result_provenance(
+    provenance = result_provenance(
         model, "interp.alignment.pair_alignment", encoded.prompts, head=str(wanted), rows=rows
     )
-    return PairAlignment(wanted, rows, source, target, own, links, one.sure, one.possible, made)
+    return PairAlignment(
+        wanted, rows, source, target, weights, links, one.sure, one.possible, provenance
+    )
 
 
 def _words(words: Sequence[str], title: str) -> dict[str, Any]:

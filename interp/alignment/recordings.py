@@ -49,7 +49,7 @@ class Utterance:
                 number of seconds or earlier than that of the word before it.
         """
         text = self.text.split()
-        found = [math.nan] * len(text)
+        seconds = [math.nan] * len(text)
         at, before = 0, 0.0
         for word, start in self.words:
             if word not in text[at:]:
@@ -64,9 +64,9 @@ class Utterance:
                     f"at least {before:g} like the word before it"
                 )
             at = text.index(word, at)
-            found[at] = before = float(start)
+            seconds[at] = before = float(start)
             at += 1
-        return tuple(found)
+        return tuple(seconds)
 
 
 def recording_of(row: Mapping[str, Any], folder: Path = Path()) -> Utterance:
@@ -105,13 +105,13 @@ def read_recordings(path: str | Path) -> list[Utterance]:
 
 def given_recordings(recordings: Any) -> list[Utterance]:
     """Return recordings given as `Utterance`s or as mappings with their fields."""
-    found = []
+    utterances = []
     every = recordings if isinstance(recordings, Sequence) else [recordings]
-    for at, given in enumerate(every):
-        one = recording_of(given) if isinstance(given, Mapping) else given
+    for at, entry in enumerate(every):
+        one = recording_of(entry) if isinstance(entry, Mapping) else entry
         if not isinstance(one, Utterance):
             raise PromptError(f"recording {at} is not an Utterance; give Utterance(audio, text)")
-        found.append(one)
-    if not found:
+        utterances.append(one)
+    if not utterances:
         raise PromptError("no recordings given")
-    return found
+    return utterances

@@ -107,7 +107,7 @@ def time_alignment(
         TimedRows(smoothed_weights(every[:, i, skip : skip + len(t), : sound[i]], width), t, len(t))
         for i, t in enumerate(known)
     ]
-    made = {
+    settings = {
         "prompts_hash": tensors_hash({k: x for k, x in inputs.items() if isinstance(x, Tensor)}),
         "options": {
             "skip": skip,
@@ -127,20 +127,20 @@ def time_alignment(
         seconds=seconds,
         n_random=n_random,
         seed=seed,
-        provenance=times_provenance(model, "time_alignment", n, seed) | made,
+        provenance=times_provenance(model, "time_alignment", n, seed) | settings,
     )
 
 
 def times_provenance(model: Model, name: str, n: int, seed: int | None) -> dict[str, Any]:
     """Return the provenance of times in n recordings, without options and hash of the prompts."""
-    made = {
+    settings = {
         "made_by": f"interp.alignment.{name}",
         "prompts": "given recordings",
         "n_prompts": n,
         "seed": seed,
         "engine": "stored",
     }
-    return model_provenance(model) | made
+    return model_provenance(model) | settings
 
 
 def filter_width(model: Model, width: int | None) -> int:
@@ -164,17 +164,17 @@ def cross_maps(
     model: Model, inputs: Mapping[str, Tensor]
 ) -> dict[Head, Float[Array, "recording row frame"]]:
     """Return the attention of every cross-attention head, by head."""
-    found: dict[Head, Array] = {}
+    maps: dict[Head, Array] = {}
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
         if site.stack == "cross":
             model.require_finite(call, site)
             pattern = call.pattern().detach().to(torch.float64).cpu().numpy()
             for h in range(site.n_heads):
-                found[Head(site.layer, h, "cross")] = pattern[:, h]
+                maps[Head(site.layer, h, "cross")] = pattern[:, h]
 
     model.read(inputs, visit)
-    return dict(sorted(found.items(), key=lambda item: (item[0].layer, item[0].head)))
+    return dict(sorted(maps.items(), key=lambda item: (item[0].layer, item[0].head)))
 
 
 def declared_heads(model: Model) -> tuple[Head, ...]:

@@ -36,18 +36,18 @@ def time_error_rows(
     made: Mapping[str, Any],
 ) -> ResultRows:
     """Return a row per head and set of heads; see `word_time_errors` for the columns."""
-    found = cluster_summary(errors.T)
+    summary = cluster_summary(errors.T)
     single = [heads[0] if len(heads) == 1 else None for heads in of]
     columns = {
         "heads_read": list(names),
         "stack": "cross",
         "layer": [np.nan if head is None else head.layer for head in single],
         "head": [np.nan if head is None else head.head for head in single],
-        "score": found.score,
-        "sem": found.sem,
+        "score": summary.score,
+        "sem": summary.sem,
         "null": null,
         "p": p,
-        "n": found.n,
+        "n": summary.n,
         "even": even,
         "p_holm": holm(p),
     }
@@ -112,20 +112,20 @@ def judged_times(
     for name, which in sets.items():
         if which:
             rows[name] = [list(heads).index(head) for head in which]
-    every, own = list(rows.values()), [timed[i] for i in judged]
-    starts = np.full((len(rows), len(own), max(len(t.known) for t in own)), np.nan)
+    every, judged_rows = list(rows.values()), [timed[i] for i in judged]
+    starts = np.full((len(rows), len(judged_rows), max(len(t.known) for t in judged_rows)), np.nan)
     draws = np.zeros((len(rows), n_random))
-    for at, one in enumerate(own):
+    for at, one in enumerate(judged_rows):
         starts[:, at, : len(one.known)] = one.starts(every) * seconds
-        draws += one.shuffled_errors(every, seconds, n_random, rng) / len(own)
-    errors = np.stack([one.errors(every, seconds) for one in own], 1)
+        draws += one.shuffled_errors(every, seconds, n_random, rng) / len(judged_rows)
+    errors = np.stack([one.errors(every, seconds) for one in judged_rows], 1)
     p = (1 + (draws <= errors.mean(1)[:, None] + 1e-12).sum(1)) / (1 + n_random)
     return time_error_rows(
         tuple(rows),
         tuple(tuple(heads[h] for h in which) for which in every),
         errors,
         draws.mean(1),
-        float(np.mean([one.even_error(seconds) for one in own])),
+        float(np.mean([one.even_error(seconds) for one in judged_rows])),
         p,
         starts,
         judged,

@@ -57,8 +57,8 @@ class TimedRows:
         orders = np.stack([rng.permutation(means.shape[1]) for _ in range(draws)])
         size = max(1, _CELLS // means[0].size)
         blocks = [orders[at : at + size] for at in range(0, draws, size)]
-        found = [[first_frames(-mean[block]) for block in blocks] for mean in means]
-        return self._error(np.stack([np.concatenate(x) for x in found]) * seconds)
+        frames = [[first_frames(-mean[block]) for block in blocks] for mean in means]
+        return self._error(np.stack([np.concatenate(x) for x in frames]) * seconds)
 
     def _means(self, sets: Sequence[Sequence[int]]) -> Float[Array, "set token frame"]:
         return np.stack([self.weights[list(which)].mean(0) for which in sets])

@@ -56,8 +56,8 @@ def translation_rows(
         "n": rise.shape[1],
     }
     for name, values in {"score": rise, **arrays}.items():
-        own = cluster_summary(values.T)
-        columns |= {name: own.score, "sem" if name == "score" else f"{name}_sem": own.sem}
+        summary = cluster_summary(values.T)
+        columns |= {name: summary.score, "sem" if name == "score" else f"{name}_sem": summary.sem}
     facts = {"metric": "loss_without_head", "unit": "nats per token (+ helps)"}
     units = ("stack", "layer", "head")
     each = {f"each_{name}": values for name, values in arrays.items()}
@@ -84,7 +84,7 @@ def rank_agreement(found: ResultRows, seed: int = 0) -> pd.DataFrame:
     of = found.columns["stack"]
     stacks = list(dict.fromkeys(of))
     for stack in ["all", *stacks] if len(stacks) > 1 else stacks:
-        mine = [i for i, own in enumerate(of) if stack in ("all", own)]
+        mine = [i for i, head_stack in enumerate(of) if stack in ("all", head_stack)]
         for name in ("confidence", "position_variance"):
             values = found.arrays[f"each_{name}"]
             both = np.stack([found.per_prompt[mine], values[mine]])
@@ -181,7 +181,7 @@ def translation_heads(
     if short:
         raise PromptError(f"the target of pair {short[0]} holds only an end token")
     task = loss(model, encoded.prompts, name="target_loss")
-    found = leave_one_out(
+    ablation = leave_one_out(
         model,
         task,
         null="random-init" if null else "none",
@@ -189,14 +189,14 @@ def translation_heads(
         seed=seed,
         progress=progress,
     )
-    frame = found.to_pandas()
+    frame = ablation.to_pandas()
     of = tuple(
         Head(int(row["layer"]), int(row["head"]), row["stack"]) for row in frame.to_dict("records")
     )
     confidence, variance = _statistics(model, encoded, batch_size)
     return translation_rows(
         of,
-        np.asarray(found.per_prompt, float),
+        np.asarray(ablation.per_prompt, float),
         np.stack([confidence[head] for head in of]),
         np.stack([variance[head] for head in of]),
         frame["null"].to_numpy(float),
@@ -253,9 +253,9 @@ def confidences(
     pattern: Float[Tensor, "head row key"], hidden: list[int]
 ) -> Float[Tensor, " head"]:
     """Return the mean over rows of the largest weight, without those on some keys."""
-    kept = pattern.clone()
-    kept[..., hidden] = 0
-    return kept.amax(-1).mean(-1)
+    remaining = pattern.clone()
+    remaining[..., hidden] = 0
+    return remaining.amax(-1).mean(-1)
 
 
 def position_variances(pattern: Float[Tensor, "head row key"]) -> Float[Tensor, " head"]:

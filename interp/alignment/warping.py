@@ -49,7 +49,7 @@ def warping_path(cost: Float[Array, "token frame"]) -> Int[Array, "step 2"]:
 def first_frames(cost: Float[Array, "matrix token frame"]) -> Int[Array, "matrix token"]:
     """Return the frame at which the cheapest path of each matrix reaches each token."""
     count, tokens, frames = cost.shape
-    found = np.zeros((count, tokens), int)
+    reached = np.zeros((count, tokens), int)
     size = max(1, _CELLS // ((tokens + 1) * (frames + 1)))
     for at in range(0, count, size):
         moves = _moves(cost[at : at + size])
@@ -57,10 +57,10 @@ def first_frames(cost: Float[Array, "matrix token frame"]) -> Int[Array, "matrix
         i, j = np.full(len(moves), tokens), np.full(len(moves), frames)
         for _ in range(tokens + frames):
             here = i > 0  # a path ends at (0, 0), and only there leaves the tokens
-            found[at + every[here], i[here] - 1] = j[here] - 1
+            reached[at + every[here], i[here] - 1] = j[here] - 1
             way = moves[every, i, j]
             i, j = i - (here & (way != _FRAME)), j - (here & (way != _TOKEN))
-    return found
+    return reached
 
 
 def _moves(cost: Float[Array, "matrix token frame"]) -> np.ndarray:

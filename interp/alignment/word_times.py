@@ -99,7 +99,7 @@ def word_times(
     Not for: a text that is not what is said: every word gets a time.
     """
     [row] = _one_row(rows)
-    given = heard_recordings(model, recordings, language=language)
+    heard = heard_recordings(model, recordings, language=language)
     chosen = read_heads(model, heads)
     if not chosen:
         raise OptionError(
@@ -109,13 +109,13 @@ def word_times(
     width = filter_width(model, width)
     parts: list[dict[str, Any]] = []
     picture: dict[str, Any] = {}
-    for one in given:
+    for one in heard:
         maps = cross_maps(model, one.inputs)
         raw = one.part(np.stack([maps[head][0] for head in chosen]), row)
         parts.append(_timed(one, smoothed_weights(raw, width)))
         picture = picture or _picture(model, one, raw)
-    made = {
-        "prompts_hash": _hash(given),
+    settings = {
+        "prompts_hash": _hash(heard),
         "options": {
             "heads": [str(h) for h in chosen],
             "rows": row,
@@ -126,15 +126,15 @@ def word_times(
     counts = [len(part["start"]) for part in parts]
     names = ("places", "token", "start", "end", "sem", "even", "gold")
     values = {name: np.concatenate([part[name] for part in parts]) for name in names}
-    words = [word for one in given for word in one.recording.text.split()]
+    words = [word for one in heard for word in one.recording.text.split()]
     return word_time_rows(
         chosen,
-        tuple(one.recording.name for one in given),
-        np.repeat(np.arange(len(given)), counts),
+        tuple(one.recording.name for one in heard),
+        np.repeat(np.arange(len(heard)), counts),
         words,
         values,
         picture,
-        times_provenance(model, "word_times", len(given), None) | made,
+        times_provenance(model, "word_times", len(heard), None) | settings,
     )
 
 
@@ -238,24 +238,24 @@ def word_time_errors(
     Not for: the ends of words, or a text that is not what is said.
     """
     [row] = _one_row(rows)
-    given = heard_recordings(model, recordings, language=language)
-    for at, one in enumerate(given):
+    heard = heard_recordings(model, recordings, language=language)
+    for at, one in enumerate(heard):
         one.require_gold(at)
     width = filter_width(model, width)
     timed, names = [], ()
-    for one in given:
+    for one in heard:
         maps = cross_maps(model, one.inputs)
         names = tuple(maps)
         raw = one.part(np.stack([x[0] for x in maps.values()]), row)
         timed.append(
             TimedRows(smoothed_weights(raw, width), one.times(raw.shape[1]), len(one.words))
         )
-    own = read_heads(model, heads)
+    chosen = read_heads(model, heads)
     n_heads = 0 if heads is not None else n_heads
-    made = {
-        "prompts_hash": _hash(given),
+    settings = {
+        "prompts_hash": _hash(heard),
         "options": {
-            "heads": [str(h) for h in own],
+            "heads": [str(h) for h in chosen],
             "rows": row,
             "choose": n_heads,
             "select": select,
@@ -267,13 +267,13 @@ def word_time_errors(
     return judged_times(
         names,
         timed,
-        sets={DECLARED if heads is None else GIVEN: own},
+        sets={DECLARED if heads is None else GIVEN: chosen},
         n_heads=n_heads,
         select=select,
-        seconds=given[0].seconds,
+        seconds=heard[0].seconds,
         n_random=n_random,
         seed=seed,
-        provenance=times_provenance(model, "word_time_errors", len(given), seed) | made,
+        provenance=times_provenance(model, "word_time_errors", len(heard), seed) | settings,
     )
 
 

@@ -90,8 +90,8 @@ def write_file(
     """Write budgets of all heads of a model, given by its name and hash, and further facts."""
     layers: dict[str, list[Any]] = {}
     for head in heads:
-        kept = budgets.get(head)
-        row = None if kept is None else {n: getattr(Budget.of(kept), n) for n in FIELDS}
+        window = budgets.get(head)
+        row = None if window is None else {n: getattr(Budget.of(window), n) for n in FIELDS}
         layers.setdefault(str(head.layer), []).append(row)
     content = {"format": FORMAT, "model": name, "content_hash": made, "layers": layers, **more}
     write_atomically(path, json_document(content, indent=1))
@@ -104,20 +104,20 @@ def read_budgets(path: str | PathLike, model: Any) -> dict[KVHead, Budget | None
     try:
         content = stored_document(read_bytes(Path(path)))
         rows = [(int(layer), row) for layer, row in content["layers"].items()]
-        found = {
-            KVHead("decoder", layer, at): None if kept is None else Budget(**kept)
+        budgets = {
+            KVHead("decoder", layer, at): None if fields is None else Budget(**fields)
             for layer, row in rows
-            for at, kept in enumerate(row)
+            for at, fields in enumerate(row)
         }
-        made = content["content_hash"]
+        content_hash = content["content_hash"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(
             f"{path} does not hold budgets ({error!r}); give a file of interp.cache.write_budgets"
         ) from error
-    require_same(str(content.get("model")), str(made), read)
-    if set(found) != set(kv_heads(read)):
+    require_same(str(content.get("model")), str(content_hash), read)
+    if set(budgets) != set(kv_heads(read)):
         raise StoreError(f"{path} names other key-value heads than {read.name} has")
-    return found
+    return budgets
 
 
 def require_same(name: str, made: str, model: Any) -> None:

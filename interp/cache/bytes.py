@@ -36,33 +36,33 @@ def cache_bytes(each: int, length: int, window: Window | None, reach: int | None
 def own_reach(model: Model, prompts: Prompts) -> dict[tuple[str, int], int]:
     """Return the sliding window of each layer that has one, measured on the longest prompt."""
     longest = max(prompts.ids, key=len)
-    found: dict[tuple[str, int], int] = {}
+    reach: dict[tuple[str, int], int] = {}
 
     def visit(site: Site, call: Call, real: torch.Tensor) -> None:
         if site.causal:
             last = torch.tensor([call.z.shape[2] - 1], device=call.z.device)
             seen = int(call.visible(last).sum(-1).max())
             if seen < call.z.shape[2]:
-                found[site.stack, site.layer] = seen
+                reach[site.stack, site.layer] = seen
 
     model.read(Prompts((longest,)), visit, last=1)
-    return found
+    return reach
 
 
 def read_bytes_of(text: str | float, full: int) -> int:
     """Return a number of bytes from a number, a text such as "64KiB", or a share such as "40%"."""
-    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:e[0-9]+)?)\s*([a-z]*|%)\s*", str(text).lower())
-    if found is None or (found[2] != "%" and found[2] not in UNITS) or float(found[1]) <= 0:
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:e[0-9]+)?)\s*([a-z]*|%)\s*", str(text).lower())
+    if match is None or (match[2] != "%" and match[2] not in UNITS) or float(match[1]) <= 0:
         raise OptionError(
             f"budget={text!r} is not a size; give bytes, a size such as 64KiB or 1.5MB, or a share "
             "of the full cache such as 40%"
         )
-    number = float(found[1])
-    if found[2] == "%":
+    number = float(match[1])
+    if match[2] == "%":
         return int(number / 100 * full)
-    if number < 1 and not found[2]:
+    if number < 1 and not match[2]:
         return int(number * full)
-    return int(number * UNITS[found[2]])
+    return int(number * UNITS[match[2]])
 
 
 def spelled(size: float) -> str:

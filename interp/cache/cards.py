@@ -183,26 +183,26 @@ def cache_cards(
     """
     if null not in ("random-init", "none"):
         raise OptionError(f"null={null!r} is not known; known: random-init, none")
-    given = repeats(model, n=32, seed=seed) if prompts is None else Prompts.of(prompts, model)
+    tokenized = repeats(model, n=32, seed=seed) if prompts is None else Prompts.of(prompts, model)
     heads, progress = kv_heads(model), progress or silent
-    sizes = window_sizes(recent, sink, given)
-    losses = CutLosses(model, given, scored, batch_size)
-    found = np.zeros((len(heads), len(sizes), len(given)))
+    sizes = window_sizes(recent, sink, tokenized)
+    losses = CutLosses(model, tokenized, scored, batch_size)
+    increases = np.zeros((len(heads), len(sizes), len(tokenized)))
     for at, head in enumerate(heads):
         for place, last in enumerate(sizes):
-            found[at, place] = losses({head: Window(sink, last)})
+            increases[at, place] = losses({head: Window(sink, last)})
         progress("cards", at + 1, len(heads))
     beside = np.full(len(heads), np.nan)
     if null == "random-init":
-        other = CutLosses(random_init(model, seed), given, scored, batch_size)
+        other = CutLosses(random_init(model, seed), tokenized, scored, batch_size)
         for at, head in enumerate(heads):
             beside[at] = other({head: Window(sink, sizes[0])}).mean()
             progress("null", at + 1, len(heads))
     each = token_bytes(model)
-    made = result_provenance(
+    provenance = result_provenance(
         model,
         "interp.cache.cache_cards",
-        given,
+        tokenized,
         seed=seed,
         sink=sink,
         recents=sizes,
@@ -210,15 +210,22 @@ def cache_cards(
         null=null,
         scored=scored,
     )
-    mass = attention_parts(model, given, Window(sink, sizes[0]), batch_size)
+    mass = attention_parts(model, tokenized, Window(sink, sizes[0]), batch_size)
     facts = {
         "sink": sink,
         "recents": sizes,
         "max_loss": max_loss,
-        "length": max(map(len, given.ids)),
+        "length": max(map(len, tokenized.ids)),
     }
     return card_rows(
-        heads, found, mass, beside, [each[h] for h in heads], facts, made, given.clusters
+        heads,
+        increases,
+        mass,
+        beside,
+        [each[h] for h in heads],
+        facts,
+        provenance,
+        tokenized.clusters,
     )
 
 

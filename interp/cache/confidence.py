@@ -27,9 +27,9 @@ def best_separating(
 
 def source_shares(scores: Float[Array, " part"]) -> Float[Array, " part"]:
     """Return positive scores as shares of their sum; equal shares if none is positive."""
-    kept = np.maximum(scores, 0)
-    total = kept.sum()
-    return kept / total if total > 0 else np.full(len(kept), 1 / len(kept))
+    positive = np.maximum(scores, 0)
+    total = positive.sum()
+    return positive / total if total > 0 else np.full(len(positive), 1 / len(positive))
 
 
 def fit_confidence(

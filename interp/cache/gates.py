@@ -77,8 +77,8 @@ def train_gates(
             if relative:
                 distance = distance / full[which].square().mean()
             loss = distance + penalty * torch.cat(list(gates.values())).abs().mean()
-            found = torch.autograd.grad(loss, list(gates.values()), allow_unused=True)
-        for gate, slope in zip(gates.values(), found, strict=True):
+            slopes = torch.autograd.grad(loss, list(gates.values()), allow_unused=True)
+        for gate, slope in zip(gates.values(), slopes, strict=True):
             gate.grad = torch.zeros_like(gate) if slope is None else slope
             if not bool(torch.isfinite(gate.grad).all()):
                 raise NonFiniteError(
@@ -108,12 +108,12 @@ def _batches_of(instances: Sequence[Instance], window: Window) -> list[tuple[Pro
     shapes: dict[tuple[int, int, int], list[Instance]] = {}
     for x in instances:
         shapes.setdefault((x.length, len(x.question), len(x.answer)), []).append(x)
-    found = []
+    batches = []
     for (length, asked, _), group in shapes.items():
         for start in range(0, len(group), AT_ONCE):
             ids = tuple(x.prompt + x.given for x in group[start : start + AT_ONCE])
-            found.append((Prompts(ids, "needles"), slice(length - asked, None)))
-    return found
+            batches.append((Prompts(ids, "needles"), slice(length - asked, None)))
+    return batches
 
 
 @held()

@@ -57,9 +57,9 @@ class KeptCall:
 
     def _stand_in(self, x: Tensor, values: bool) -> StandIn:
         shape = (self.batch, self.kv, self.seen + self.new, x.shape[3])
-        made = x.new_zeros(()).expand(shape).as_subclass(StandIn)
-        made.step, made.holds_values = self, values
-        return made
+        stand_in = x.new_zeros(()).expand(shape).as_subclass(StandIn)
+        stand_in.step, stand_in.holds_values = self, values
+        return stand_in
 
     def sdpa(self, query: Tensor, mask: Tensor | None, causal: bool, scale: float | None) -> Tensor:
         """Return the output of all heads, in the shape of `query`."""
@@ -85,22 +85,22 @@ class KeptCall:
     ) -> Tensor:
         """Return the output of several queries, each with its own window, in blocks of rows."""
         assert group.budget is not None
-        m, found = at.shape[1], []
+        m, outputs = at.shape[1], []
         first = 0 if self.first is None else int(self.first.max())
         front = group.stored or first + group.budget.sink
         for start in range(0, self.new, ROWS):
             end = min(start + ROWS, self.new)
             high = m - self.new + end
             low = max(front, m - self.new + start - group.budget.recent + 1)
-            kept = torch.arange(high, device=k.device)
-            kept = kept[(kept < front) | (kept >= low)]
-            seen = self._inside(group, at[:, kept], slice(start, end))
+            places = torch.arange(high, device=k.device)
+            places = places[(places < front) | (places >= low)]
+            seen = self._inside(group, at[:, places], slice(start, end))
             if self.mask is not None:
-                theirs = _at(self.mask[:, :, start:end], at[:, None, kept])
+                theirs = _at(self.mask[:, :, start:end], at[:, None, places])
                 seen = _both(theirs, seen)
             part = q[:, :, :, start:end]
-            found.append(_sdpa(part, k[:, :, kept], v[:, :, kept], seen, False, scale))
-        return torch.cat(found, 3)
+            outputs.append(_sdpa(part, k[:, :, places], v[:, :, places], seen, False, scale))
+        return torch.cat(outputs, 3)
 
     def _inside(self, group: KeptGroup, at: Tensor, rows: slice) -> Tensor:
         """Return which positions the queries of some rows see, `[batch or 1, 1, query, key]`."""
@@ -114,34 +114,38 @@ class KeptCall:
     def scores(self, query: Tensor) -> KeptScores:
         """Return products of queries and kept keys at their positions, 0 elsewhere."""
         q = query.reshape(self.batch, self.kv, -1, self.new, query.shape[-1])
-        made = q.new_zeros(*q.shape[:-1], self.seen + self.new)
+        products = q.new_zeros(*q.shape[:-1], self.seen + self.new)
         for group, (k, _, at) in zip(self.groups, self.entries, strict=True):
             part = q[:, group.heads] @ k[:, :, None].transpose(-1, -2)
             if at is None:
-                made[:, group.heads] = part
+                products[:, group.heads] = part
             else:
-                mine = torch.zeros_like(made[:, group.heads])
+                mine = torch.zeros_like(products[:, group.heads])
                 index = at[:, :, None, None].long().expand(*part.shape[:-1], -1)
-                made[:, group.heads] = mine.scatter(-1, index, part)
-        found = made.flatten(1, 2).as_subclass(KeptScores)
-        found.step = self
-        return found
+                products[:, group.heads] = mine.scatter(-1, index, part)
+        result = products.flatten(1, 2).as_subclass(KeptScores)
+        result.step = self
+        return result
 
     def hidden(self, scores: Tensor) -> Tensor:
         """Return the scores with the lowest value where a head keeps nothing."""
         self._see(self.mask)
-        made = scores.reshape(self.batch, self.kv, -1, *scores.shape[-2:]).clone()
+        masked = scores.reshape(self.batch, self.kv, -1, *scores.shape[-2:]).clone()
         for group, (_, _, at) in zip(self.groups, self.entries, strict=True):
             if at is None or (self.seen == 0 and _reads_prompt(group)):
                 continue
-            kept = torch.zeros(*at.shape[:2], made.shape[-1], dtype=torch.bool, device=at.device)
-            kept = kept.scatter(2, at.long(), True)[:, :, None]
+            visible = torch.zeros(
+                *at.shape[:2], masked.shape[-1], dtype=torch.bool, device=at.device
+            )
+            visible = visible.scatter(2, at.long(), True)[:, :, None]
             if self.new > 1:
-                every = torch.arange(made.shape[-1], device=at.device)[None]
-                kept = kept & self._inside(group, every, slice(None))
-            lowest = torch.finfo(made.dtype).min
-            made[:, group.heads] = made[:, group.heads].masked_fill(~kept[:, :, None], lowest)
-        return made.flatten(1, 2)
+                every = torch.arange(masked.shape[-1], device=at.device)[None]
+                visible = visible & self._inside(group, every, slice(None))
+            lowest = torch.finfo(masked.dtype).min
+            masked[:, group.heads] = masked[:, group.heads].masked_fill(
+                ~visible[:, :, None], lowest
+            )
+        return masked.flatten(1, 2)
 
     def output(self, weights: Tensor) -> Tensor:
         """Return the weights times the kept values, and end the call."""
@@ -190,21 +194,21 @@ class KeptCall:
             ) -> Float[Tensor, "batch head token"]:
                 assert group.budget is not None
                 if group.budget.by == "key_norm":
-                    found = -k.norm(dim=-1)
+                    importance = -k.norm(dim=-1)
                 else:
                     each = weights(group, k)
                     rows = torch.arange(self.new - each.shape[-2], self.new, device=k.device)
                     if self.first is not None:  # rows of padding say nothing
                         real = (rows >= self.first[:, None])[:, None, None, :, None]
                         each = each * real
-                    found = each.sum(-2).mean(2)
-                    found = torch.nn.functional.max_pool1d(found, POOL, 1, POOL // 2)
+                    importance = each.sum(-2).mean(2)
+                    importance = torch.nn.functional.max_pool1d(importance, POOL, 1, POOL // 2)
                     if group.budget.by == "value_attention":
-                        found = found * v.abs().sum(-1)
+                        importance = importance * v.abs().sum(-1)
                 if self.first is not None:
                     before = torch.arange(k.shape[2], device=k.device) < self.first[:, None]
-                    found = found.masked_fill(before[:, None], -torch.inf)
-                return found
+                    importance = importance.masked_fill(before[:, None], -torch.inf)
+                return importance
 
             group.keep((k, v, at), self.first, score)
         self.entries = []
@@ -225,10 +229,15 @@ class StandIn(Tensor):
         mine = next(x for x in args if isinstance(x, cls)) if _any(args, cls) else None
         if name == "scaled_dot_product_attention" and mine is not None:
             query, _, _, *rest = args
-            given = dict(zip(("attn_mask", "dropout_p", "is_causal", "scale"), rest, strict=False))
-            given |= kwargs
+            options = dict(
+                zip(("attn_mask", "dropout_p", "is_causal", "scale"), rest, strict=False)
+            )
+            options |= kwargs
             return mine.step.sdpa(
-                query, given.get("attn_mask"), given.get("is_causal", False), given.get("scale")
+                query,
+                options.get("attn_mask"),
+                options.get("is_causal", False),
+                options.get("scale"),
             )
         if name in ("matmul", "__matmul__") and isinstance(args[1], cls):
             step = args[1].step
@@ -237,9 +246,9 @@ class StandIn(Tensor):
             return mine
         if mine is not None and args[0] is mine and name in SHAPES:
             with torch._C.DisableTorchFunctionSubclass():
-                made = func(*args, **kwargs).as_subclass(cls)
-            made.step, made.holds_values = mine.step, mine.holds_values
-            return made
+                result = func(*args, **kwargs).as_subclass(cls)
+            result.step, result.holds_values = mine.step, mine.holds_values
+            return result
         raise UnreadableAttention(
             f"the model's attention reads its cache by {name}, which a small cache cannot answer; "
             "use attention='sdpa' or 'eager' of transformers"
@@ -267,9 +276,9 @@ class KeptScores(Tensor):
                     f"the model's attention changes its scores by {name}, which a small cache "
                     "cannot follow; use attention='sdpa'"
                 )
-            made = func(*args, **kwargs).as_subclass(cls)
-        made.step = mine.step
-        return made
+            result = func(*args, **kwargs).as_subclass(cls)
+        result.step = mine.step
+        return result
 
 
 def _any(args: Any, kind: type) -> bool:
@@ -309,7 +318,7 @@ def _sdpa(
     attend: Any = torch.nn.functional.scaled_dot_product_attention
     if q.shape[3] == 1:
         return attend(q[:, :, :, 0], k, v, mask, scale=scale)[:, :, :, None]
-    found = attend(
+    output = attend(
         q.flatten(1, 2), k, v, mask, is_causal=causal, scale=scale, enable_gqa=q.shape[2] > 1
     )
-    return found.unflatten(1, q.shape[1:3])
+    return output.unflatten(1, q.shape[1:3])

@@ -33,15 +33,15 @@ def token_losses(
     short = [i for i, ids in enumerate(prompts.ids) if len(ids) < 2]
     if short:
         raise PromptError(f"prompt {short[0]} has one token; a loss needs at least two")
-    found = np.zeros(len(prompts))
+    losses = np.zeros(len(prompts))
     done = 0
     for batch in model.batches(prompts, batch_size):
-        found[done : done + len(batch)] = _of_batch(model, batch, edits, scored)
+        losses[done : done + len(batch)] = _of_batch(model, batch, edits, scored)
         done += len(batch)
-    if not np.isfinite(found).all():
-        bad = int(np.flatnonzero(~np.isfinite(found))[0])
-        raise NonFiniteError(f"{model.name}: the loss of prompt {bad} is {found[bad]}")
-    return found
+    if not np.isfinite(losses).all():
+        bad = int(np.flatnonzero(~np.isfinite(losses))[0])
+        raise NonFiniteError(f"{model.name}: the loss of prompt {bad} is {losses[bad]}")
+    return losses
 
 
 def _of_batch(
@@ -59,12 +59,12 @@ def _of_batch(
             f"{model.name} has no next-token output, so cutting its caches has no measured loss; "
             "give a language model"
         )
-    kept = logits.shape[1]
+    n_rows = logits.shape[1]
     mean = []
     for row, ids in enumerate(batch.ids):
         n = min(scored or len(ids) - 1, len(ids) - 1)
         first = longest - len(ids) if batch.padding == "left" else 0
-        end = kept if even else first + len(ids)  # one past the place of the last token
+        end = n_rows if even else first + len(ids)  # one past the place of the last token
         at = slice(end - 1 - n, end - 1)
         wanted = torch.tensor(ids[-n:], device=logits.device)
         mean.append(torch.nn.functional.cross_entropy(logits[row, at].double(), wanted))

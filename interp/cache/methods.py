@@ -93,16 +93,16 @@ class RetrievalMethods(Result):
 
         rows = []
         for name, x in self.values.items():
-            found = cluster_summary(x.T, self.clusters[name])
+            summary = cluster_summary(x.T, self.clusters[name])
             for at, head in enumerate(self.kv):
                 rows.append(
                     head._asdict()
                     | {
                         "metric": name,
-                        "score": float(found.score[at]),
-                        "sem": float(found.sem[at]),
-                        "n": found.n,
-                        "clusters": found.clusters,
+                        "score": float(summary.score[at]),
+                        "sem": float(summary.sem[at]),
+                        "n": summary.n,
+                        "clusters": summary.clusters,
                         "null": (self.nulls.get(name) or [np.nan] * len(self.kv))[at],
                         "unit": "gate" if name == PUBLISHED else METRICS[name].unit,
                     }
@@ -320,23 +320,23 @@ def retrieval_methods(
         return {name: b.experiment(of, seed, progress, notes=False) for name, b in bound.items()}
 
     trials = run(model)
-    values = {name: _per_kv(model, heads, found) for name, found in trials.items()}
+    values = {name: _per_kv(model, heads, scores) for name, scores in trials.items()}
     nulls = {}
     if null == "random-init":
         other = random_init(model, seed)
         nulls = {
-            name: tuple(_per_kv(other, heads, found).mean(1).tolist())
-            for name, found in run(other).items()
+            name: tuple(_per_kv(other, heads, scores).mean(1).tolist())
+            for name, scores in run(other).items()
         }
     clusters = {
-        name: tuple(found.clusters or map(str, range(values[name].shape[1])))
-        for name, found in trials.items()
+        name: tuple(scores.clusters or map(str, range(values[name].shape[1])))
+        for name, scores in trials.items()
     }
     if published is not None:
         pattern = read_pattern(published, model)
         values[PUBLISHED] = pattern.score[:, None]
         clusters[PUBLISHED] = ("file",)
-    made = result_provenance(
+    provenance = result_provenance(
         model,
         "interp.cache.retrieval_methods",
         prompts_of(instances),
@@ -348,7 +348,7 @@ def retrieval_methods(
         published=None if published is None else str(published),
     )
     sizes_of = {name: tuple(x.length for x in instances) for name in names if name in ON_NEEDLES}
-    return RetrievalMethods(heads, values, clusters, sizes_of, nulls, made)
+    return RetrievalMethods(heads, values, clusters, sizes_of, nulls, provenance)
 
 
 def _per_kv(model: Model, heads: Sequence[KVHead], found: Trials) -> Table:

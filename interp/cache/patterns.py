@@ -38,16 +38,16 @@ def windows_of(
     pattern: ResultRows, cut: float, window: Window | None = None
 ) -> dict[KVHead, Window]:
     """Return the heads with the lowest gates and the window that each keeps."""
-    kept = window or (None if pattern.window is None else Window(*pattern.window))
-    if not 0 < cut <= 1 or kept is None:
+    chosen = window or (None if pattern.window is None else Window(*pattern.window))
+    if not 0 < cut <= 1 or chosen is None:
         raise OptionError(
-            f"cut={cut}, window={kept}: give a share above 0 and at most 1, and a Window where "
+            f"cut={cut}, window={chosen}: give a share above 0 and at most 1, and a Window where "
             "the file has no config"
         )
     places = zip(*(pattern.columns[name] for name in pattern.units), strict=True)
     kv = [KVHead(str(stack), int(layer), int(head)) for stack, layer, head in places]
     order = ordered(pattern.score, lowest=True)[: round(cut * len(kv))]
-    return {kv[at]: kept for at in sorted(order)}
+    return {kv[at]: chosen for at in sorted(order)}
 
 
 def read_pattern(path: str | PathLike, model: Any) -> ResultRows:
@@ -88,8 +88,8 @@ def read_pattern(path: str | PathLike, model: Any) -> ResultRows:
     if settings.exists():
         window = _window_of(settings)
     gates = np.clip(table, 0, 1).reshape(-1).tolist()
-    made = model_provenance(read) | {"made_by": "interp.cache.read_pattern"}
-    return gate_rows(heads, gates, window, made | {"file": str(file)})
+    provenance = model_provenance(read) | {"made_by": "interp.cache.read_pattern"}
+    return gate_rows(heads, gates, window, provenance | {"file": str(file)})
 
 
 def gate_rows(

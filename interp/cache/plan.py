@@ -102,21 +102,21 @@ def cache_plan(
         raise OptionError(f"max_loss={max_loss}: it must not be negative")
     if not 0 < level < 1:
         raise OptionError(f"level={level}: it must be between 0 and 1")
-    given = repeats(model, n=96, seed=seed) if prompts is None else Prompts.of(prompts, model)
-    parts = _divided(given, level, seed)
+    tokenized = repeats(model, n=96, seed=seed) if prompts is None else Prompts.of(prompts, model)
+    parts = _divided(tokenized, level, seed)
     progress, heads = progress or silent, kv_heads(model)
     if recent == "one":
         every = window_sizes(None, sink, parts[0])
-        recent = [max(r for r in every if r == every[0] or 4 * r <= max(map(len, given.ids)))]
+        recent = [max(r for r in every if r == every[0] or 4 * r <= max(map(len, tokenized.ids)))]
     sizes = window_sizes(recent, sink, parts[0])
-    counted = max(map(len, given.ids)) if length is None else length
+    counted = max(map(len, tokenized.ids)) if length is None else length
     if counted < 1:
         raise OptionError(f"length={length}: give at least one token")
-    reach, each = own_reach(model, given), token_bytes(model)
+    reach, each = own_reach(model, tokenized), token_bytes(model)
 
     def bytes_of(head: KVHead, window: Window | None) -> int:
-        own = reach.get((head.stack, head.layer))
-        return cache_bytes(each[head], counted, window, own)
+        sliding = reach.get((head.stack, head.layer))
+        return cache_bytes(each[head], counted, window, sliding)
 
     full = sum(bytes_of(h, None) for h in heads)
     asked = None if budget is None else read_bytes_of(budget, full)
@@ -143,10 +143,10 @@ def cache_plan(
         bound = float(max_loss)
         at, losses = _largest_cut(path, totals, calibration, bound, level, progress)
     held_out = test(path[at])
-    made = result_provenance(
+    provenance = result_provenance(
         model,
         "interp.cache.cache_plan",
-        given,
+        tokenized,
         seed=seed,
         budget=None if budget is None else str(budget),
         max_loss=max_loss,
@@ -168,7 +168,7 @@ def cache_plan(
         level,
         losses,
         held_out,
-        made,
+        provenance,
     )
 
 
@@ -264,10 +264,10 @@ def _largest_cut(
     best, losses = 0, calibration(path[0])
     most = losses.copy()
     for done, at in enumerate(tried, 1):
-        found = calibration(path[at])
-        most = np.maximum(most, found)
+        candidate = calibration(path[at])
+        most = np.maximum(most, candidate)
         progress("calibration", done, len(tried))
         if (most > bound).sum() + 1 > (1 - level) * (len(most) + 1) + 1e-9:
             break
-        best, losses = at, found
+        best, losses = at, candidate
     return best, losses

@@ -119,8 +119,8 @@ class CachePlan(Result):
         Raises:
             OptionError: the hashes differ.
         """
-        made = str(self.provenance.get("content_hash", ""))
-        require_same(str(self.provenance.get("model_id")), made, model)
+        content_hash = str(self.provenance.get("content_hash", ""))
+        require_same(str(self.provenance.get("model_id")), content_hash, model)
 
     def losses(self, model: Model, prompts: Any, batch_size: int = 16) -> np.ndarray:
         """Return the increase of the loss under the plan on other prompts, in nats per token.
@@ -137,10 +137,10 @@ class CachePlan(Result):
         import pandas as pd
 
         frame = pd.DataFrame([h._asdict() for h in self.kv], columns=list(self._units))
-        kept = [self.length if w is None else min(self.length, w.tokens) for w in self.windows]
+        tokens = [self.length if w is None else min(self.length, w.tokens) for w in self.windows]
         return frame.assign(
             metric="kept tokens",
-            score=[float(x) for x in kept],
+            score=[float(x) for x in tokens],
             unit="tokens",
             keeps=["all" if w is None else str(w) for w in self.windows],
             sink=[-1 if w is None else w.sink for w in self.windows],
@@ -184,8 +184,8 @@ class CachePlan(Result):
                 "sink_size": window.sink,
                 "recent_size": window.recent - 1,
             }
-        name, made = (str(self.provenance.get(x)) for x in ("model_id", "content_hash"))
-        write_file(folder / BUDGETS, name, made, self.kv, cuts, more)
+        name, content_hash = (str(self.provenance.get(x)) for x in ("model_id", "content_hash"))
+        write_file(folder / BUDGETS, name, content_hash, self.kv, cuts, more)
         return folder
 
     def press(self) -> Any:
@@ -237,11 +237,11 @@ def cache_plan_part(found: CachePlan) -> FoundPart:
     frame: Any = found.to_pandas()
     notes = {}
     for row in frame.to_dict("records"):
-        kept = (
+        tokens = (
             "all tokens" if row["keeps"] == "all" else f"{row['score']:g} tokens ({row['keeps']})"
         )
         notes[kv_place(row)] = (
-            f"The cache plan keeps {kept}: {row['bytes']:,} of {row['full_bytes']:,} bytes at "
+            f"The cache plan keeps {tokens}: {row['bytes']:,} of {row['full_bytes']:,} bytes at "
             f"{found.length:,} tokens"
         )
     return result_part(found, "cache", "Cache plan", found.summary(), by_kv=notes)

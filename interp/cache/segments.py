@@ -85,7 +85,7 @@ def read_segments(
     rows = torch.arange(max(0, start - last), start - 1 + steps)
     context = len(instance.context)
     first = ends[0][0]
-    found: dict[str, dict[Site, Tensor]] = {
+    tables: dict[str, dict[Site, Tensor]] = {
         name: {} for name in ("citation", "lookback", "context", "evaluator", "pooled")
     }
 
@@ -100,12 +100,12 @@ def read_segments(
         sizes = torch.tensor([b - a for a, b in ends], dtype=torch.double)
         # the question's last token, where the answer begins, counts as written: never empty
         new = torch.arange(1, steps + 1, dtype=torch.double)
-        own = written[..., start - 1 :].sum(-1) / new
-        found["citation"][site] = mass.mean(1)
-        found["lookback"][site] = _ratio(mass / sizes, own[..., None]).mean(1)
+        on_answer = written[..., start - 1 :].sum(-1) / new
+        tables["citation"][site] = mass.mean(1)
+        tables["lookback"][site] = _ratio(mass / sizes, on_answer[..., None]).mean(1)
         whole = written[..., first:context].sum(-1) / (context - first)
-        found["context"][site] = _ratio(whole, own).mean(1)
-        found["evaluator"][site] = _in_segments(asked, ends).mean(1)
+        tables["context"][site] = _ratio(whole, on_answer).mean(1)
+        tables["evaluator"][site] = _in_segments(asked, ends).mean(1)
         smooth = torch.nn.functional.avg_pool1d(
             asked.mean(1)[:, None, :context],
             width,
@@ -113,13 +113,13 @@ def read_segments(
             padding=width // 2,
             count_include_pad=False,
         )[:, 0, :context]
-        found["pooled"][site] = torch.stack([smooth[:, a:b].amax(-1) for a, b in ends], -1)
+        tables["pooled"][site] = torch.stack([smooth[:, a:b].amax(-1) for a, b in ends], -1)
 
     prompt = (*instance.prompt, *instance.answer[:-1])
     model.read(Prompts((prompt,), "needles"), visit, last=1)
     low, high = instance.span
     source = torch.tensor([a < high and low < b for a, b in ends])
-    return Segments(tuple(ends), source, **found)  # type: ignore[arg-type]
+    return Segments(tuple(ends), source, **tables)  # type: ignore[arg-type]
 
 
 def _in_segments(

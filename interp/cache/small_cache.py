@@ -69,10 +69,10 @@ def small_cache(model: Any, windows: Mapping[KVHead, Window | None] | str | Path
     config: Any = read.module.config
     full = DynamicCache(config=config)  # knows which layers slide by themselves
     layers: list[Any] = []
-    for place, (layer, own) in enumerate(
+    for place, (layer, full_layer) in enumerate(
         zip(sorted({h.layer for h in heads}), full.layers, strict=True)
     ):
-        reach = getattr(own, "sliding_window", None)
+        reach = getattr(full_layer, "sliding_window", None)
         mine = {h.kv_head: _within(budgets.get(h), reach) for h in heads if h.layer == layer}
         layers.append(BudgetLayer(mine, place))
     return SmallCache(layers=layers)
@@ -213,8 +213,8 @@ class BudgetLayer(CacheLayerMixin):
 
     def batch_select_indices(self, indices: Tensor) -> None:
         """Keep some of the prompts."""
-        kept = torch.arange(self.rows)[indices.cpu()]
-        self._over_batch(lambda x: x[kept.to(x.device)], len(kept))
+        rows = torch.arange(self.rows)[indices.cpu()]
+        self._over_batch(lambda x: x[rows.to(x.device)], len(rows))
 
     def _over_batch(self, change: Callable[[Tensor], Tensor], rows: int) -> None:
         for group in self.groups:

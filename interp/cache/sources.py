@@ -175,7 +175,7 @@ def attribute_context(
         points = fit_confidence(np.concatenate(known), np.concatenate(sources))
         chances.append(np.interp(shares[-1], *points))
     held = [x for x in instances if x.needle in out]
-    made = result_provenance(
+    provenance = result_provenance(
         model,
         "interp.cache.attribute_context",
         prompts_of(instances),
@@ -203,7 +203,14 @@ def attribute_context(
     }
     arrays = {"shares": np.array(shares), "probability": np.array(chances)}
     return ResultRows(
-        "ContextSources", columns, ("metric",), made, facts, each, arrays=arrays, clusters=needles
+        "ContextSources",
+        columns,
+        ("metric",),
+        provenance,
+        facts,
+        each,
+        arrays=arrays,
+        clusters=needles,
     )
 
 
@@ -212,10 +219,10 @@ def _table(name: str, sites: Sequence[Any]) -> Callable[[Segments], np.ndarray]:
 
     def of(segments: Segments) -> np.ndarray:
         each = getattr(segments, name)
-        found = np.concatenate([each[site].numpy() for site in sites])
+        masses = np.concatenate([each[site].numpy() for site in sites])
         if name in ("citation", "evaluator"):  # mass per token: the last segment is shorter
-            found = found / np.array([b - a for a, b in segments.ends])
-        return found
+            masses = masses / np.array([b - a for a, b in segments.ends])
+        return masses
 
     return of
 

@@ -47,8 +47,8 @@ class KVHead(NamedTuple):
         """Read `L5KV1`, or a pair of layer and key-value head, as one of a decoder."""
         if isinstance(text, cls):
             return text
-        found = _NAME.fullmatch(text) if isinstance(text, str) else None
-        pair = found.groups() if found else text
+        match = _NAME.fullmatch(text) if isinstance(text, str) else None
+        pair = match.groups() if match else text
         if isinstance(pair, tuple) and len(pair) == 2 and all(str(x).isdecimal() for x in pair):
             return cls("decoder", int(pair[0]), int(pair[1]))
         raise OptionError(f"cannot read {text!r} as a key-value head; write L5KV1 or (5, 1)")
@@ -101,13 +101,13 @@ def cached_sites(model: Model) -> tuple[Site, ...]:
 
     Maps that are not one softmax are left out: states of a recurrence do not grow.
     """
-    found = tuple(site for site in model.sites if site.causal and site.kind == "softmax")
-    if not found or not model.takes_text:
+    sites = tuple(site for site in model.sites if site.causal and site.kind == "softmax")
+    if not sites or not model.takes_text:
         raise OptionError(
             f"{model.name} ({model.kind}) has no causal attention over tokens, so it keeps no "
             "cache that could be cut; give a decoder of text"
         )
-    return found
+    return sites
 
 
 def kv_heads(model: Model) -> tuple[KVHead, ...]:
@@ -161,9 +161,9 @@ def cut_cache(model: Model, windows: Mapping[KVHead, Window]) -> Edit:
 
     def new_z(call: Call, site: Site, real: Tensor) -> Tensor:
         mine = [h for h in range(site.n_heads) if (site.stack, site.layer, h) in each]
-        kept = [each[site.stack, site.layer, h] for h in mine]
+        cuts = [each[site.stack, site.layer, h] for h in mine]
         z = call.z.clone()
-        z[:, mine] = windowed_output(call, site, real, mine, kept).to(z.dtype)
+        z[:, mine] = windowed_output(call, site, real, mine, cuts).to(z.dtype)
         return z
 
     detail = f"sink+recent {', '.join(sizes)}"
@@ -181,7 +181,7 @@ def windowed_output(
     queries, keys = call.z.shape[2], call.v.shape[2]
     v = repeat_kv(call.v, call.n_heads)[:, heads]
     size = max(1, BLOCK // (call.z.shape[0] * call.n_heads * keys))
-    found = []
+    outputs = []
     for start in range(0, queries, size):
         rows = torch.arange(start, min(start + size, queries), device=call.z.device)
         scores = part.scores(rows) if part is not call else call.scores(rows)[:, heads]
@@ -189,8 +189,8 @@ def windowed_output(
         gone = (key >= sink) & (query - key >= recent)
         scores = scores.masked_fill(gone, torch.finfo(scores.dtype).min)
         pattern = part.normalised(scores)
-        found.append(pattern @ v.to(pattern.dtype))
-    return torch.cat(found, 2)
+        outputs.append(pattern @ v.to(pattern.dtype))
+    return torch.cat(outputs, 2)
 
 
 def _of_heads(call: Call, heads: list[int]) -> Call:

@@ -37,8 +37,8 @@ def activation_rows(
         return keep
 
     _, real = run_at(model, prompts, site, {name: keeper(name) for name in set(names)}, last=1)
-    kept = counted_rows(real, first)
-    rows = {name: x[kept] for name, x in seen.items()}
+    counted = counted_rows(real, first)
+    rows = {name: x[counted] for name, x in seen.items()}
     for name, x in rows.items():
         if not bool(torch.isfinite(x).all()):
             raise NonFiniteError(f"{model.name}: NaN or infinity in {name} of {site.name}")

@@ -86,23 +86,23 @@ def feature_cards(
             "1, and tokens at least 0"
         )
     site = dictionary.site_in(model, other_weights=other_weights)
-    given = Prompts.of(prompts, model)
-    given.check(model)
-    if all(len(ids) <= FIRST for ids in given.ids):
+    tokenized = Prompts.of(prompts, model)
+    tokenized.check(model)
+    if all(len(ids) <= FIRST for ids in tokenized.ids):
         raise PromptError(
             f"no prompt has more than {FIRST} tokens, which are left out; give longer ones"
         )
     if features is None:
-        number, _ = code_counts(model, dictionary, given, batch_size)
+        number, _ = code_counts(model, dictionary, tokenized, batch_size)
         order = np.argsort(-number, kind="stable")[:n_features]
         features = [int(f) for f in order if number[f] > 0]
         if not features:
             raise OptionError("no feature has a code on these prompts; give other prompts")
     chosen = dictionary.chosen(features)
     first = bos_id(model)
-    keep = first is not None and all(ids[0] == first for ids in given.ids)
-    codes, peaks = _read(model, dictionary, chosen, site, given, k, batch_size)
-    other, _ = _read(model, dictionary, chosen, site, given.shuffled(seed, keep), k, batch_size)
+    keep = first is not None and all(ids[0] == first for ids in tokenized.ids)
+    codes, peaks = _read(model, dictionary, chosen, site, tokenized, k, batch_size)
+    other, _ = _read(model, dictionary, chosen, site, tokenized.shuffled(seed, keep), k, batch_size)
     notes, logits = [], None
     try:
         logits = logit_effects(model, dictionary, chosen, site, seed)
@@ -113,7 +113,7 @@ def feature_cards(
         notes.append("No shares of heads: only decoder rows of z have a part per head.")
     cards = []
     for i, f in enumerate(chosen):
-        examples = tuple(_example(model, given, codes, i, peak, tokens) for peak in peaks[i])
+        examples = tuple(_example(model, tokenized, codes, i, peak, tokens) for peak in peaks[i])
         of_heads = [x for *_, x in peaks[i] if x is not None]
         cards.append(
             FeatureCard(
@@ -124,10 +124,10 @@ def feature_cards(
                 of_examples=tuple(np.mean(of_heads, 0).tolist()) if of_heads else (),
             )
         )
-    made = result_provenance(
+    provenance = result_provenance(
         model,
         "interp.dictionaries.feature_cards",
-        given,
+        tokenized,
         seed=seed,
         layer=site.layer,
         dictionary=repr(dictionary),
@@ -143,8 +143,8 @@ def feature_cards(
         _measured(other),
         site.layer,
         tuple(notes),
-        given.clusters,
-        made,
+        tokenized.clusters,
+        provenance,
     )
 
 
@@ -162,16 +162,16 @@ def _read(
     peaks: list[list[Peak]] = [[] for _ in features]
     for batch in model.batches(prompts, batch_size):
         x, _ = activation_rows(model, batch, site, (dictionary.site, dictionary.site))
-        found = dictionary.encode(x)[:, list(features)].double()
+        batch_codes = dictionary.encode(x)[:, list(features)].double()
         lengths = [max(len(ids) - FIRST, 0) for ids in batch.ids]
         where = [(len(codes) + i, FIRST + p) for i, n in enumerate(lengths) for p in range(n)]
-        codes += [part.numpy() for part in found.split(lengths)]
+        codes += [part.numpy() for part in batch_codes.split(lengths)]
         for i, f in enumerate(features):
-            order = torch.argsort(found[:, i], descending=True, stable=True)[:k]
-            rows = [row for row in order.tolist() if found[row, i] > 0]
+            order = torch.argsort(batch_codes[:, i], descending=True, stable=True)[:k]
+            rows = [row for row in order.tolist() if batch_codes[row, i] > 0]
             shares = _shares_of(dictionary, x[rows], f, site)
             new = [
-                (float(found[row, i]), *where[row], None if shares is None else shares[at])
+                (float(batch_codes[row, i]), *where[row], None if shares is None else shares[at])
                 for at, row in enumerate(rows)
             ]
             peaks[i] = sorted([*peaks[i], *new], key=lambda peak: (-peak[0], *peak[1:3]))[:k]
@@ -193,14 +193,14 @@ def _shares_of(
 
 def _measured(codes: list[Float[Array, "pos feature"]]) -> Float[Array, "feature metric prompt"]:
     """Return the mean code where it is not 0, and the share of such positions, on every prompt."""
-    found = []
+    measures = []
     for part in codes:
         active = (part != 0).sum(0)
         nothing = np.full(active.shape, math.nan)
         mean = np.divide(part.sum(0), active, out=nothing.copy(), where=active > 0)
         share = active / len(part) if len(part) else nothing
-        found.append(np.stack([mean, share], 1))
-    return np.stack(found, -1)
+        measures.append(np.stack([mean, share], 1))
+    return np.stack(measures, -1)
 
 
 def _example(

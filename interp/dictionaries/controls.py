@@ -51,12 +51,16 @@ def control_reconstructions(
     """Return the controls of a dictionary by their names in `CONTROLS`."""
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(dictionary.d_sae, generator=generator)
-    found = {} if untrained is None else {"untrained": Reconstruction(untrained)}
-    found["shuffled decoder"] = Reconstruction(replace(dictionary, W_dec=dictionary.W_dec[order]))
-    found["shuffled codes"] = Reconstruction(dictionary, True, seed)
+    reconstructions = {} if untrained is None else {"untrained": Reconstruction(untrained)}
+    reconstructions["shuffled decoder"] = Reconstruction(
+        replace(dictionary, W_dec=dictionary.W_dec[order])
+    )
+    reconstructions["shuffled codes"] = Reconstruction(dictionary, True, seed)
     k = max(1, min(dictionary.d_sae, round(codes)))
-    found["random directions"] = Reconstruction(random_directions(dictionary, k, generator))
-    return found
+    reconstructions["random directions"] = Reconstruction(
+        random_directions(dictionary, k, generator)
+    )
+    return reconstructions
 
 
 def random_directions(dictionary: Dictionary, k: int, generator: torch.Generator) -> Dictionary:

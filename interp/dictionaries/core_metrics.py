@@ -105,31 +105,31 @@ def score_dictionary(
     else:
         trained = dictionary
     site = trained.site_in(model, other_weights=other_weights)
-    given = Prompts.of(prompts, model)
-    if len(given) < 2 or min(map(len, given.ids)) <= first:
+    tokenized = Prompts.of(prompts, model)
+    if len(tokenized) < 2 or min(map(len, tokenized.ids)) <= first:
         raise OptionError(
-            f"{len(given)} prompts; give at least 2, each longer than the {first} positions that "
-            "are left out"
+            f"{len(tokenized)} prompts; give at least 2, each longer than the {first} positions "
+            "that are left out"
         )
-    run = _Measured(model, site, trained, given, first, batch_size)
+    run = _Measured(model, site, trained, tokenized, first, batch_size)
     steps = 5 if controls else 2
     progress = progress or silent
     progress("dictionary", 0, steps)
     run.baselines()
     progress("dictionary", 1, steps)
-    found = {"trained": run.of(Reconstruction(trained))}
+    measures = {"trained": run.of(Reconstruction(trained))}
     progress("dictionary", 2, steps)
     if controls:
-        codes = float(found["trained"]["codes"].sum() / run.rows.sum())
+        codes = float(measures["trained"]["codes"].sum() / run.rows.sum())
         for name, each in control_reconstructions(trained, untrained, codes, seed).items():
-            found[name] = run.of(each)
+            measures[name] = run.of(each)
     progress("dictionary", steps, steps)
     return run.result(
-        found,
+        measures,
         result_provenance(
             model,
             "interp.dictionaries.score_dictionary",
-            given,
+            tokenized,
             first=first,
             seed=seed,
             dictionary=repr(trained),
@@ -197,18 +197,18 @@ class _Measured:
         """Return sums per prompt under a reconstruction."""
         new, errors, codes, size, product = [], [], [], [], []
         alive = torch.zeros(self.dictionary.d_sae, dtype=torch.bool)
-        for x, y, kept in zip(self.x, self.y, self.kept, strict=True):
-            rows, code = made(x[kept].float().cpu())
+        for x, y, counted in zip(self.x, self.y, self.kept, strict=True):
+            rows, code = made(x[counted].float().cpu())
             alive |= (code != 0).any(0)
             whole = y.clone()
-            whole[kept] = rows.to(y)
+            whole[counted] = rows.to(y)
             new.append(whole)
             exact, real = whole.double(), y.double()
-            errors.append((exact - real).square().sum(-1) * kept)
-            size.append(exact.square().sum(-1) * kept)
-            product.append((exact * real).sum(-1) * kept)
-            number = torch.zeros(kept.shape, dtype=torch.float64)
-            number[kept.cpu()] = (code != 0).sum(1).double()
+            errors.append((exact - real).square().sum(-1) * counted)
+            size.append(exact.square().sum(-1) * counted)
+            product.append((exact * real).sum(-1) * counted)
+            number = torch.zeros(counted.shape, dtype=torch.float64)
+            number[counted.cpu()] = (code != 0).sum(1).double()
             codes.append(number)
         loss, kl = self._replaced(new)
         return {
@@ -224,16 +224,16 @@ class _Measured:
     def _replaced(self, new: list[Tensor]) -> tuple[Array, Array]:
         """Return summed loss and divergence per prompt with other values at the place."""
         losses, kls = [], []
-        for batch, values, before, kept, y in zip(
+        for batch, values, before, counted, y in zip(
             self.batches, new, self.logits, self.kept, self.y, strict=True
         ):
-            whole = torch.where(kept[..., None], values, y)
+            whole = torch.where(counted[..., None], values, y)
             logits, _ = run_at(
                 self.model, batch, self.site, {self.dictionary.site_out: lambda _, w=whole: w}
             )
             after = logits.log_softmax(-1)
             losses.append(self._loss(batch, after))
-            kl = (before.exp() * (before - after)).double().sum(-1) * kept
+            kl = (before.exp() * (before - after)).double().sum(-1) * counted
             kls.append(kl.sum(1).cpu().numpy())
         return np.concatenate(losses), np.concatenate(kls)
 

@@ -92,12 +92,14 @@ class Dictionary:
                 raise UnknownName("place", name, PLACES)
         d_in, d_sae = self.W_enc.shape
         d_out = self.W_dec.shape[1]
-        found = {"W_dec": self.W_dec, "b_enc": self.b_enc, "b_dec": self.b_dec} | dict(self.parts)
+        parameters = {"W_dec": self.W_dec, "b_enc": self.b_enc, "b_dec": self.b_dec} | dict(
+            self.parts
+        )
         wanted = {"W_dec": (d_sae, d_out), "b_enc": (d_sae,), "b_dec": (d_out,)}
         wanted |= dict.fromkeys(EXTRA[self.architecture], (d_sae,))
         if "W_skip" in self.parts:
             wanted["W_skip"] = (d_out, d_in)
-        shapes = {name: tuple(x.shape) for name, x in found.items()}
+        shapes = {name: tuple(x.shape) for name, x in parameters.items()}
         if shapes != wanted:
             raise OptionError(
                 f"a {self.architecture} dictionary with an encoder of {d_in} x {d_sae} needs "
@@ -176,10 +178,10 @@ class Dictionary:
 
     def chosen(self, features: Sequence[int]) -> tuple[int, ...]:
         """Return features as numbers of this dictionary."""
-        found = tuple(int(f) for f in features)
-        if not found or min(found) < 0 or max(found) >= self.d_sae:
-            raise OptionError(f"features {list(found[:5])}; give some of 0 to {self.d_sae - 1}")
-        return found
+        numbers = tuple(int(f) for f in features)
+        if not numbers or min(numbers) < 0 or max(numbers) >= self.d_sae:
+            raise OptionError(f"features {list(numbers[:5])}; give some of 0 to {self.d_sae - 1}")
+        return numbers
 
     def head_share(self, of: str = "decoder") -> Float[Tensor, "d_sae head"]:
         """Return the share of each head in each feature of z: the norm of its slice of the row."""
@@ -231,8 +233,8 @@ class Dictionary:
 
     def __repr__(self) -> str:
         out = f" to {self.site_out}" if self.is_transcoder else ""
-        kept = f", k {self.k}" if self.k else ""
+        size = f", k {self.k}" if self.k else ""
         return (
             f"Dictionary({self.architecture}, {self.site}{out} of {self.stack}.{self.layer}: "
-            f"{self.d_in} entries, {self.d_sae} features{kept})"
+            f"{self.d_in} entries, {self.d_sae} features{size})"
         )

@@ -141,8 +141,16 @@ def monosemanticity(profiles: Mapping[str, ResultRows], *, seed: int = 0) -> Res
             values.append(row)
             names = profile.detectors
             chosen.append((names[best[0][unit]], names[best[1][unit]]))
-    kept = ("model", "model_id", "content_hash", "prompts", "prompts_hash", "n_prompts", "versions")
-    about = {name: first.provenance.get(name) for name in kept}
+    shared = (
+        "model",
+        "model_id",
+        "content_hash",
+        "prompts",
+        "prompts_hash",
+        "n_prompts",
+        "versions",
+    )
+    about = {name: first.provenance.get(name) for name in shared}
     about |= {
         "options": {"detectors": list(first.detectors)},
         "seed": seed,

@@ -111,7 +111,7 @@ def ablate_features(
                 out[i, which] = value.cpu().numpy() - base
         if progress is not None:
             progress("features", start, len(task))
-    made = (
+    provenance = (
         model_provenance(model)
         | task.about()
         | {
@@ -120,11 +120,11 @@ def ablate_features(
             "options": {"dictionary": repr(dictionary), "features": list(chosen)},
         }
     )
-    own, random = effects
+    effect, random = effects
     columns = {
         "feature": chosen,
-        "score": own.mean(1),
-        "sem": standard_error(own, task.clusters),
+        "score": effect.mean(1),
+        "sem": standard_error(effect, task.clusters),
         "null": random.mean(1),
         "n": len(task),
     }
@@ -133,9 +133,9 @@ def ablate_features(
         "FeatureEffects",
         columns,
         ("feature",),
-        made,
+        provenance,
         facts | {"unchanged": float(unchanged.mean())},
-        own,
+        effect,
         arrays={"random": random},
         clusters=task.clusters,
         by="abs",
@@ -150,8 +150,8 @@ def _read(
     rows = [
         logits[i, first[i] + at] for i, prompt in enumerate(which) for at in task.positions[prompt]
     ]
-    found = torch.stack(rows)
-    return found if task.vocabulary is None else found[:, list(task.vocabulary)]
+    selected = torch.stack(rows)
+    return selected if task.vocabulary is None else selected[:, list(task.vocabulary)]
 
 
 def feature_effects_summary(found: ResultRows) -> str:

@@ -55,8 +55,8 @@ def save_dictionary(dictionary: Dictionary, folder: str | Path) -> None:
     content = save({name: x.detach().float().contiguous() for name, x in names.items()})
     folder = Path(folder)
     cfg = plain(_config(d))
-    own = {"cfg": document_checksum(cfg), **_own(d, hashlib.sha256(content).hexdigest())}
-    cfg["interp"] = seal(plain(own))
+    extension = {"cfg": document_checksum(cfg), **_own(d, hashlib.sha256(content).hexdigest())}
+    cfg["interp"] = seal(plain(extension))
     write_atomically(folder / WEIGHTS, content)
     write_atomically(folder / CONFIG, (json.dumps(cfg, indent=2) + "\n").encode())
 
@@ -80,7 +80,7 @@ def _config(d: Dictionary) -> dict[str, Any]:
         "context_size": prompts.get("max_length"),
         "prepend_bos": prompts.get("bos"),
     }
-    found = {
+    cfg = {
         "architecture": architecture,
         "d_in": d.d_in,
         "d_sae": d.d_sae,
@@ -92,11 +92,11 @@ def _config(d: Dictionary) -> dict[str, Any]:
         "metadata": metadata,
     }
     if d.is_transcoder:
-        found["d_out"] = d.d_out
+        cfg["d_out"] = d.d_out
         metadata["hook_name_out"] = _HOOKS[d.site_out].format(d.layer)
     if d.architecture == "topk":
-        found |= {"k": d.k, "rescale_acts_by_decoder_norm": d.rescale}
-    return found
+        cfg |= {"k": d.k, "rescale_acts_by_decoder_norm": d.rescale}
+    return cfg
 
 
 def _own(d: Dictionary, digest: str) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def load_dictionary(
     try:
         cfg = parse_json(raw)
         weights = {name: x.float() for name, x in load(content).items()}
-        found = _made(cfg, weights, folder, hashlib.sha256(content).hexdigest())
+        dictionary = _made(cfg, weights, folder, hashlib.sha256(content).hexdigest())
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(
             f"{folder} does not hold a dictionary in the layout of SAELens "
@@ -148,21 +148,21 @@ def load_dictionary(
     if model is not None:
         from interp.model.model_argument import one_model
 
-        site = found.site_in(one_model(model), other_weights=other_weights)
-        if found.site == "z":
-            found = replace(found, n_heads=site.n_heads)
-    return found
+        site = dictionary.site_in(one_model(model), other_weights=other_weights)
+        if dictionary.site == "z":
+            dictionary = replace(dictionary, n_heads=site.n_heads)
+    return dictionary
 
 
 def _made(cfg: dict[str, Any], weights: dict[str, Tensor], folder: Path, digest: str) -> Dictionary:
-    own = cfg.get("interp", {})
-    if own:
-        own = unseal(own)
-        if own["cfg"] != document_checksum(
+    extension = cfg.get("interp", {})
+    if extension:
+        extension = unseal(extension)
+        if extension["cfg"] != document_checksum(
             {name: x for name, x in cfg.items() if name != "interp"}
         ):
             raise ValueError(f"{CONFIG} was changed after it was written")
-    if own and own["weights_sha256"] != digest:
+    if extension and extension["weights_sha256"] != digest:
         raise StoreError(
             f"{folder}: {WEIGHTS} is not the file that {CONFIG} was written for; write both again"
         )
@@ -174,10 +174,10 @@ def _made(cfg: dict[str, Any], weights: dict[str, Tensor], folder: Path, digest:
             "(SAELens does on saving for inference) and save it again"
         )
     metadata = cfg.get("metadata") or cfg
-    place, layer = _place(str(metadata.get("hook_name")), own, folder)
-    place_out = own.get("site_out") or place
-    if transcoder and not own:
-        place_out, layer_out = _place(str(metadata.get("hook_name_out")), own, folder)
+    place, layer = _place(str(metadata.get("hook_name")), extension, folder)
+    place_out = extension.get("site_out") or place
+    if transcoder and not extension:
+        place_out, layer_out = _place(str(metadata.get("hook_name_out")), extension, folder)
         if layer_out != layer:
             raise DictionaryMismatch(
                 f"{folder}: a transcoder from layer {layer} to layer {layer_out}; only those of "
@@ -199,15 +199,15 @@ def _made(cfg: dict[str, Any], weights: dict[str, Tensor], folder: Path, digest:
         weights["b_dec"],
         place,
         layer,
-        own.get("stack", "decoder"),
-        own.get("n_heads"),
+        extension.get("stack", "decoder"),
+        extension.get("n_heads"),
         place_out,
         {name: weights[name] for name in extra},
         cfg.get("k"),
         bool(cfg.get("rescale_acts_by_decoder_norm", False)),
         bool(cfg.get("apply_b_dec_to_input", not transcoder)),
-        own.get("model", {"name": metadata.get("model_name")}),
-        own.get("about", {}),
+        extension.get("model", {"name": metadata.get("model_name")}),
+        extension.get("about", {}),
     )
 
 

@@ -155,13 +155,13 @@ class LorsaUnits:
         lorsa = self.lorsa
         x = self.inputs().to(lorsa.W_Q.device)  # where the layer's weights are
         patterns = lorsa.patterns(x).to(real.device)
-        kept = lorsa.kept(lorsa.encode(x)).transpose(1, 2).to(real.device)
+        active = lorsa.kept(lorsa.encode(x)).transpose(1, 2).to(real.device)
         share = lorsa.n_heads // len(lorsa.W_Q)
 
         def rows(index: Tensor) -> Tensor:
             return patterns[:, :, index].repeat_interleave(share, 1)
 
-        return rows, kept & real[:, None]
+        return rows, active & real[:, None]
 
 
 def rotary_base(model: Model) -> float | None:
@@ -170,6 +170,6 @@ def rotary_base(model: Model) -> float | None:
 
     config = text_config(model.config)
     parameters = getattr(config, "rope_parameters", None) or {}
-    found = parameters.get("rope_theta") if isinstance(parameters, Mapping) else None
-    found = found if found is not None else getattr(config, "rope_theta", None)
-    return None if found is None else float(found)
+    base = parameters.get("rope_theta") if isinstance(parameters, Mapping) else None
+    base = base if base is not None else getattr(config, "rope_theta", None)
+    return None if base is None else float(base)

@@ -67,10 +67,10 @@ def score_lorsa(
         else {"trained": lorsa.lorsa, "untrained": lorsa.untrained}
     )
     site = lorsa_site(model, layers["trained"])
-    given = Prompts.of(prompts, model)
+    tokenized = Prompts.of(prompts, model)
     measured: list[dict[str, Array]] = []
-    ys, kepts, found = [], [], {name: [] for name in layers}
-    for batch in model.batches(given, batch_size):
+    ys, kepts, errors = [], [], {name: [] for name in layers}
+    for batch in model.batches(tokenized, batch_size):
         seen: dict[str, Tensor] = {}
 
         def keeper(name: str, seen: dict[str, Tensor] = seen):
@@ -80,21 +80,21 @@ def score_lorsa(
             return keep
 
         logits, real = run_at(model, batch, site, {n: keeper(n) for n in ("attn_in", "attn_out")})
-        kept = counted_rows(real, FIRST)
+        counted = counted_rows(real, FIRST)
         y = seen["attn_out"]
-        sums = {"clean": _loss(batch, logits, kept)}
+        sums = {"clean": _loss(batch, logits, counted)}
         others = {"zero": torch.zeros_like(y)}
         with torch.no_grad():
             others |= {n: each(seen["attn_in"].float().cpu()).to(y) for n, each in layers.items()}
         for name, value in others.items():
-            whole = torch.where(kept[..., None], value, y)
+            whole = torch.where(counted[..., None], value, y)
             logits, _ = run_at(model, batch, site, {"attn_out": lambda _, w=whole: w})
-            sums[name] = _loss(batch, logits, kept)
+            sums[name] = _loss(batch, logits, counted)
             if name in layers:
-                found[name].append((whole - y).double().square().sum(-1).sum(1).cpu().numpy())
+                errors[name].append((whole - y).double().square().sum(-1).sum(1).cpu().numpy())
         measured.append(sums)
         ys.append(y.double())
-        kepts.append(kept)
+        kepts.append(counted)
     rows = sum(float(k.sum()) for k in kepts)
     mean = torch.stack([y[k].sum(0) for y, k in zip(ys, kepts, strict=True)]).sum(0) / rows
     variance = np.concatenate(
@@ -106,21 +106,21 @@ def score_lorsa(
     loss = {name: np.concatenate([m[name] for m in measured]) for name in measured[0]}
     lines = []
     for name in layers:
-        ev = linearised(variance - np.concatenate(found[name]), variance)
+        ev = linearised(variance - np.concatenate(errors[name]), variance)
         back = linearised(loss["zero"] - loss[name], loss["zero"] - loss["clean"])
         lines += [(name, "explained_variance", *ev), (name, "loss_recovered", *back)]
-    made = result_provenance(
-        model, "interp.dictionaries.score_lorsa", given, lorsa=repr(layers["trained"])
+    provenance = result_provenance(
+        model, "interp.dictionaries.score_lorsa", tokenized, lorsa=repr(layers["trained"])
     )
-    columns = ratio_columns("layer_kind", lines, "untrained", UNITS, given.clusters)
+    columns = ratio_columns("layer_kind", lines, "untrained", UNITS, tokenized.clusters)
     return ResultRows(
         "LorsaScores",
         columns,
         ("layer_kind",),
-        made,
+        provenance,
         {},
         np.stack([x[3] for x in lines]),
-        clusters=given.clusters,
+        clusters=tokenized.clusters,
     )
 
 

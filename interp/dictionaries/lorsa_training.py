@@ -104,8 +104,8 @@ def train_lorsa(
         raise OptionError(f"{site.name} is not causal; Lorsa layers are")
     for name in ("attn_in", "attn_out"):
         require_place(name, site)
-    given = Prompts.of(prompts, model)
-    given.check(model)
+    tokenized = Prompts.of(prompts, model)
+    tokenized.check(model)
     heads = model.d_model if n_heads is None else n_heads
     shared = min(heads, 4 * site.n_heads) if n_qk is None else n_qk
     size = site.d_head if d_qk is None else d_qk
@@ -114,7 +114,7 @@ def train_lorsa(
             f"n_heads={heads}, n_qk={shared}, d_qk={size}, k={k}, steps={steps}: all at least 1, k "
             "at most n_heads, and n_heads a multiple of n_qk"
         )
-    held = _held(model, given, site, batch_size, rows)
+    held = _held(model, tokenized, site, batch_size, rows)
     scale_in, scale_out, mean = _scales(held)
     generator = torch.Generator().manual_seed(seed)
     start = _initial(model.d_model, heads, shared, size, mean * scale_out, generator)
@@ -136,7 +136,7 @@ def train_lorsa(
         "window": window,
         "batch_size": batch_size,
         "seed": seed,
-        "positions_held": sum(int(kept.sum()) for *_, kept in held),
+        "positions_held": sum(int(counted.sum()) for *_, counted in held),
     }
     untrained = _unscaled(Lorsa(**start, k=k, **fixed), scale_in, scale_out)
     with torch.enable_grad():
@@ -152,13 +152,13 @@ def train_lorsa(
             progress,
         )
     trained = Lorsa(**{name: x.detach() for name, x in weights.items()}, k=k, **fixed)
-    made = result_provenance(model, "interp.dictionaries.train_lorsa", given, **options)
+    provenance = result_provenance(model, "interp.dictionaries.train_lorsa", tokenized, **options)
     objects = {"lorsa": _unscaled(trained, scale_in, scale_out), "untrained": untrained}
     return ResultRows(
         "LorsaTraining",
         curve_columns(curve, batch_size),
         ("step",),
-        made,
+        provenance,
         {**CURVE_FACTS, "trained": repr(objects["lorsa"])},
         why_no_per_prompt="a step is a batch of prompts",
         objects=objects,
@@ -170,7 +170,7 @@ HeldBatches = list[tuple[Tensor, Tensor, Tensor]]
 
 def _held(model: Model, prompts: Prompts, site: Site, batch_size: int, rows: int) -> HeldBatches:
     """Return input, output and counted positions of batches, until `rows` positions are held."""
-    found: HeldBatches = []
+    batches: HeldBatches = []
     total = 0
     for batch in model.batches(prompts, batch_size):
         if total >= rows:
@@ -186,16 +186,16 @@ def _held(model: Model, prompts: Prompts, site: Site, batch_size: int, rows: int
         _, real = run_at(
             model, batch, site, {n: keeper(n) for n in ("attn_in", "attn_out")}, last=1
         )
-        kept = counted_rows(real, FIRST).cpu()
-        total += int(kept.sum())
-        found.append((seen["attn_in"], seen["attn_out"], kept))
-    return found
+        counted = counted_rows(real, FIRST).cpu()
+        total += int(counted.sum())
+        batches.append((seen["attn_in"], seen["attn_out"], counted))
+    return batches
 
 
 def _scales(held: HeldBatches) -> tuple[float, float, Tensor]:
     """Return factors to a mean squared norm of the width, and the mean output."""
-    x = torch.cat([x[kept] for x, _, kept in held])
-    y = torch.cat([y[kept] for _, y, kept in held])
+    x = torch.cat([x[counted] for x, _, counted in held])
+    y = torch.cat([y[counted] for _, y, counted in held])
     sizes = [float(v.square().sum(1).mean()) for v in (x, y)]
     if not len(x) or not all(math.isfinite(s) and s > 0 for s in sizes):
         raise NonFiniteError("the attention layer's input or output is all 0 or not finite")
@@ -237,14 +237,14 @@ def _descend(
     order: list[int] = []
     for step in range(1, steps + 1):
         order = order or rng.permutation(len(held)).tolist()
-        x, y, kept = held[order.pop()]
+        x, y, counted = held[order.pop()]
         share = min(1.0, step / max(1, steps // 2))
         k = round(lorsa.n_heads + (lorsa.k - lorsa.n_heads) * share)
         for group in adam.param_groups:
             group["lr"] = rate * min(1.0, (steps - step + 1) / max(1, steps // 5))
-        wanted = (y * scales[1])[kept]
-        found = lorsa(x * scales[0], k)[kept]
-        loss = (found - wanted).square().sum(1).mean() / wanted.shape[1]
+        wanted = (y * scales[1])[counted]
+        predicted = lorsa(x * scales[0], k)[counted]
+        loss = (predicted - wanted).square().sum(1).mean() / wanted.shape[1]
         if not bool(torch.isfinite(loss)):
             raise NonFiniteError(
                 f"{name}: training of the Lorsa layer diverges at step {step}; give a lower rate"
@@ -253,7 +253,7 @@ def _descend(
         loss.backward()
         adam.step()
         if step % max(1, steps // POINTS) == 0 or step == steps:
-            rest = float((found - wanted).detach().double().square().sum())
+            rest = float((predicted - wanted).detach().double().square().sum())
             total = float((wanted - wanted.mean(0)).double().square().sum())
             point = (step, float(loss.detach()), 1 - rest / max(total, 1e-30), k)
             for key, value in zip(curve, point, strict=True):
@@ -305,14 +305,14 @@ def profile_lorsa(
     def keep(x: Tensor) -> None:
         now["x"] = x.float()
 
-    given = Prompts.of(prompts, model)
+    tokenized = Prompts.of(prompts, model)
     units = LorsaUnits(lorsa, lambda: now["x"])
     with watched_places(model, site, {"attn_in": keep}):
         return profile_units(
             model,
             site,
             units,
-            given,
+            tokenized,
             metrics,
             batch_size=batch_size,
             seed=seed,

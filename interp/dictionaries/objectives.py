@@ -122,12 +122,12 @@ class Trainable(nn.Module):
         if self.architecture == "topk":
             best = flat.topk(self.k, -1)
             return torch.zeros_like(flat).scatter(-1, best.indices, best.values)
-        kept = flat.flatten().topk(self.k * len(flat)).values[-1].detach()
+        threshold = flat.flatten().topk(self.k * len(flat)).values[-1].detach()
         if self.training:
-            positive = kept.clamp_min(1e-6)
+            positive = threshold.clamp_min(1e-6)
             seen = self.topk_threshold
             seen.copy_(positive if float(seen) == 0 else 0.99 * seen + 0.01 * positive)
-        return flat * (flat >= kept)
+        return flat * (flat >= threshold)
 
     def loss(
         self, x: Tensor, y: Tensor, coefficient: float, dead: Tensor | None
@@ -135,9 +135,9 @@ class Trainable(nn.Module):
         """Return the loss of a batch, its codes and its reconstruction."""
         pre = self.pre(x)
         codes = self.codes(pre)
-        found = codes @ self.W_dec + self.b_dec
+        reconstruction = codes @ self.W_dec + self.b_dec
         width = y.shape[1]
-        total = (found - y).square().sum(1).mean()
+        total = (reconstruction - y).square().sum(1).mean()
         if self.architecture == "standard":
             total = total + coefficient * codes.sum(1).mean()
         elif self.architecture == "jumprelu":
@@ -149,8 +149,8 @@ class Trainable(nn.Module):
             total = total + coefficient * gate.sum(1).mean()
             total = total + (through - y).square().sum(1).mean()
         if dead is not None and bool(dead.any()):
-            total = total + AUXILIARY * self._auxiliary(pre, (y - found).detach(), dead)
-        return total / width, codes, found
+            total = total + AUXILIARY * self._auxiliary(pre, (y - reconstruction).detach(), dead)
+        return total / width, codes, reconstruction
 
     def _auxiliary(self, pre: Tensor, error: Tensor, dead: Tensor) -> Tensor:
         """Return the error left when the strongest dead features reconstruct the error (AuxK)."""

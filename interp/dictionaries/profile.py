@@ -92,15 +92,15 @@ def known_errors(
     rows: Float[Array, "row prompt"], clusters: Sequence[str] | None
 ) -> Float[Array, " row"]:
     """Return the standard error of each row over the prompts that have a value."""
-    found = []
+    errors = []
     for row in rows:
         known = ~np.isnan(row)
         labels = (
             None if clusters is None else [c for c, k in zip(clusters, known, strict=True) if k]
         )
         one = standard_error(row[known][None], labels) if known.sum() > 1 else [np.nan]
-        found.append(float(one[0]))
-    return np.array(found)
+        errors.append(float(one[0]))
+    return np.array(errors)
 
 
 def reduce_units(
@@ -120,23 +120,23 @@ def reduce_units(
             return
         model.require_finite(call, here)
         rows, active = units.maps(call, real)
-        made = unit_call(call, rows, len(units.labels))
+        unit_attention = unit_call(call, rows, len(units.labels))
         named = looked_at.segments(here, call) if reads_segments else None
         tokens = looked_at.tokens(here, call)
-        attention = as_attention(made, real, tokens, segments=named)
+        attention = as_attention(unit_attention, real, tokens, segments=named)
         asked = [r for b in bounds for r in b.reductions()]
-        values = map_statistics(made, attention, asked)
-        keys = made.visible() & real[:, None, None, :]
+        values = map_statistics(unit_attention, attention, asked)
+        keys = unit_attention.visible() & real[:, None, None, :]
         seen = keys.sum(-1).clamp_min(1)
-        found = []
+        means = []
         for b in bounds:
             mass, targets = (values[r.name] for r in b.reductions())
             counted = (active & (targets > 0) & real[:, None]).double()
             n = counted.sum(-1)
             for x in (mass.double(), (targets.double() / seen).expand_as(counted)):
                 mean = (x * counted).sum(-1) / n.clamp_min(1)
-                found.append(torch.where(n > 0, mean, torch.nan).cpu())
-        both = torch.stack(found, -1).permute(1, 2, 0)  # unit, detector and kind, prompt
+                means.append(torch.where(n > 0, mean, torch.nan).cpu())
+        both = torch.stack(means, -1).permute(1, 2, 0)  # unit, detector and kind, prompt
         masses.append(both[:, ::2].numpy())
         chances.append(both[:, 1::2].numpy())
 
@@ -186,7 +186,7 @@ def profile_units(
     typical = np.zeros((0, len(bounds)))
     if control is not None:
         typical = mean_known(reduce_units(model, site, control, bounds, prompts, batch_size)[0])[0]
-    made = result_provenance(
+    provenance = result_provenance(
         model,
         made_by,
         prompts,
@@ -205,7 +205,7 @@ def profile_units(
         typical,
         head,
         prompts.clusters,
-        made,
+        provenance,
     )
 
 
@@ -250,15 +250,15 @@ def score_features(
     it are this project's.
     """
     site = dictionary.site_in(model, other_weights=other_weights)
-    given = Prompts.of(prompts, model)
-    number, positions = code_counts(model, dictionary, given, batch_size)
+    tokenized = Prompts.of(prompts, model)
+    number, positions = code_counts(model, dictionary, tokenized, batch_size)
     if features is None:
         alive = np.argsort(-number, kind="stable")[:MOST]
         features = sorted(int(f) for f in alive if number[f] > 0)
         if not features:
             raise OptionError("no feature has a code on these prompts; give other prompts")
     units = FeatureUnits.of(model, dictionary, features, site)
-    units.require_same(model, next(model.batches(given, batch_size)), site)
+    units.require_same(model, next(model.batches(tokenized, batch_size)), site)
     k = max(1, min(dictionary.d_sae, round(float(number.sum()) / positions)))
     other = random_directions(dictionary, k, torch.Generator().manual_seed(seed))
     control = FeatureUnits.of(model, other, features, site)
@@ -273,7 +273,7 @@ def score_features(
         model,
         site,
         units,
-        given,
+        tokenized,
         metrics,
         control=control,
         head=head,

@@ -78,9 +78,9 @@ def probe_features(
     """
     chosen = dictionary.dictionary if isinstance(dictionary, ResultRows) else dictionary
     site = chosen.site_in(model, other_weights=other_weights)
-    given, wanted = Prompts.of(prompts, model), np.asarray(labels)
-    if len(wanted) != len(given) or not set(wanted.tolist()) <= {0, 1}:
-        raise OptionError(f"{len(wanted)} labels for {len(given)} texts; give 0 or 1 for each")
+    tokenized, wanted = Prompts.of(prompts, model), np.asarray(labels)
+    if len(wanted) != len(tokenized) or not set(wanted.tolist()) <= {0, 1}:
+        raise OptionError(f"{len(wanted)} labels for {len(tokenized)} texts; give 0 or 1 for each")
     if min((wanted == c).sum() for c in (0, 1)) < 4:
         raise OptionError("each class needs at least 4 texts, so that some can be held out")
     if not k or not all(1 <= int(x) <= chosen.d_sae for x in k):
@@ -88,26 +88,26 @@ def probe_features(
     if not 0 < held_out < 1:
         raise OptionError(f"held_out={held_out}: give a share between 0 and 1")
     codes, raw = [], []
-    for ids in given.ids:
+    for ids in tokenized.ids:
         x, _ = activation_rows(model, Prompts((ids,)), site, (chosen.site, chosen.site_out), first)
         raw.append(x.double().mean(0).numpy())
         with torch.no_grad():
             codes.append(chosen.encode(x).double().mean(0).numpy())
     rng = np.random.default_rng(seed)
     test = split_by_class(wanted, held_out, rng)
-    found = sparse_probes(np.stack(codes), wanted, test, k, rng)
-    found["activations"] = (
+    fits = sparse_probes(np.stack(codes), wanted, test, k, rng)
+    fits["activations"] = (
         fitted(np.stack(raw), wanted, test),
         np.zeros(0, dtype=int),
         float("nan"),
     )
-    values = np.stack([right for right, _, _ in found.values()]).astype(float)
+    values = np.stack([right for right, _, _ in fits.values()]).astype(float)
     share = float(wanted[test].mean())
     columns = {
-        "features": list(found),
+        "features": list(fits),
         "score": values.mean(1),
         "sem": standard_error(values),
-        "null": [null for *_, null in found.values()],
+        "null": [null for *_, null in fits.values()],
         "chance": max(share, 1 - share),
         "n": int(test.sum()),
     }
@@ -115,19 +115,19 @@ def probe_features(
         "metric": "sparse_probing",
         "unit": "share of the texts",
         "limits": (0.0, 1.0),
-        "chosen": {name: tuple(map(int, some)) for name, (_, some, _) in found.items()},
+        "chosen": {name: tuple(map(int, some)) for name, (_, some, _) in fits.items()},
     }
-    made = result_provenance(
+    provenance = result_provenance(
         model,
         "interp.dictionaries.probe_features",
-        given,
+        tokenized,
         k=tuple(map(int, k)),
         seed=seed,
         held_out=held_out,
         dictionary=repr(chosen),
     )
     return ResultRows(
-        "SparseProbing", columns, ("features",), made, facts, values, interval_by="kind"
+        "SparseProbing", columns, ("features",), provenance, facts, values, interval_by="kind"
     )
 
 
@@ -155,7 +155,7 @@ def sparse_probes(
     order = np.argsort(-np.abs(means[1] - means[0]), kind="stable")
     active = np.flatnonzero((codes[train] != 0).any(0))
     nothing = np.zeros(0, dtype=int)
-    found: dict[str, tuple[Array, Array, float]] = {}
+    fits: dict[str, tuple[Array, Array, float]] = {}
     for number in map(int, k):
         top = order[:number]
         drawn = [
@@ -164,8 +164,8 @@ def sparse_probes(
             if len(active) >= number
         ]
         null = float(np.mean(drawn)) if drawn else float("nan")
-        found[f"top {number}"] = fitted(codes[:, top], labels, test), top, null
-    return found | {"all": (fitted(codes, labels, test), nothing, float("nan"))}
+        fits[f"top {number}"] = fitted(codes[:, top], labels, test), top, null
+    return fits | {"all": (fitted(codes, labels, test), nothing, float("nan"))}
 
 
 def fitted(

@@ -40,26 +40,31 @@ def study_dictionary(
     """Train a dictionary and score it, or score a stored one; return the results by name."""
     results: dict[str, Any] = {}
     if held is not None:
-        made = load_dictionary(held, model, other_weights=other_weights)
+        dictionary = load_dictionary(held, model, other_weights=other_weights)
         results["scores"] = score_dictionary(
-            model, made, second, other_weights=other_weights, progress=progress
+            model, dictionary, second, other_weights=other_weights, progress=progress
         )
     else:
         training = train_dictionary(model, first, progress=progress, **options)
-        made = training.dictionary
+        dictionary = training.dictionary
         results["training"] = training
         results["scores"] = score_dictionary(model, training, second, progress=progress)
         if out is not None:
-            save_dictionary(made, out)
+            save_dictionary(dictionary, out)
     if features:
-        results["features"] = score_features(model, made, second, other_weights=other_weights)
-        heads = profile_heads(model, second, made.layer, stack=made.stack)
+        results["features"] = score_features(model, dictionary, second, other_weights=other_weights)
+        heads = profile_heads(model, second, dictionary.layer, stack=dictionary.stack)
         results["monosemanticity"] = monosemanticity(
             {"head": heads, "feature": results["features"]}
         )
     if cards is not None:
         results["cards"] = feature_cards(
-            model, made, second, n_features=cards, seed=options["seed"], other_weights=other_weights
+            model,
+            dictionary,
+            second,
+            n_features=cards,
+            seed=options["seed"],
+            other_weights=other_weights,
         )
     return results
 

@@ -110,7 +110,7 @@ def train_dictionary(
     (arXiv 2412.06410) for batch TopK; Rajamanoharan et al. 2024 for gated (arXiv 2404.16014) and
     JumpReLU (arXiv 2407.14435).
     """
-    given = Prompts.of(prompts, model)
+    tokenized = Prompts.of(prompts, model)
     where = model.site(layer, stack)
     out = site_out or site
     for name in (site, out):
@@ -121,7 +121,7 @@ def train_dictionary(
         architecture, dead, dead_after, steps, batch_rows, rate, sparsity, k, d_sae
     )
     stream = ActivationStream(
-        model, given, where, (site, out), buffer_rows, first, batch_size, seed
+        model, tokenized, where, (site, out), buffer_rows, first, batch_size, seed
     )
     options = {
         "layer": layer,
@@ -140,8 +140,10 @@ def train_dictionary(
         "first": first,
         "seed": seed,
     }
-    made = result_provenance(model, "interp.dictionaries.train_dictionary", given, **options)
-    longest = max(map(len, given.ids))
+    provenance = result_provenance(
+        model, "interp.dictionaries.train_dictionary", tokenized, **options
+    )
+    longest = max(map(len, tokenized.ids))
     bos = bos_id(model)
     about = {
         "site": site,
@@ -153,14 +155,14 @@ def train_dictionary(
         "about": {
             "options": options,
             "prompts": {
-                "hash": given.hash,
-                "n": len(given),
+                "hash": tokenized.hash,
+                "n": len(tokenized),
                 "max_length": longest,
-                "bos": bos is not None and all(ids[0] == bos for ids in given.ids),
+                "bos": bos is not None and all(ids[0] == bos for ids in tokenized.ids),
             },
         },
     }
-    found = fitted_dictionary(
+    fit = fitted_dictionary(
         stream.batches(batch_rows),
         architecture,
         (d_in, d_out, d_sae, k),
@@ -171,14 +173,14 @@ def train_dictionary(
         out != site,
     )
     objects = {
-        "dictionary": found.trained.dictionary(*found.scales, **about),
-        "untrained": found.untrained.dictionary(*found.scales, **about),
+        "dictionary": fit.trained.dictionary(*fit.scales, **about),
+        "untrained": fit.untrained.dictionary(*fit.scales, **about),
     }
     return ResultRows(
         "DictionaryTraining",
-        curve_columns(found.curve, made["options"]["batch_rows"]),
+        curve_columns(fit.curve, provenance["options"]["batch_rows"]),
         ("step",),
-        made | {"buffer_bytes": stream.memory_bytes},
+        provenance | {"buffer_bytes": stream.memory_bytes},
         {**CURVE_FACTS, "trained": repr(objects["dictionary"])},
         objects=objects,
         why_no_per_prompt="a step is a batch of positions of many prompts",
@@ -213,10 +215,10 @@ def fit_rows(
             yield rows[at], rows[at]
 
     width = rows.shape[1]
-    found = fitted_dictionary(
+    fit = fitted_dictionary(
         batches(), architecture, (width, width, d_sae, k), settings, "rows", seed, None, False
     )
-    return found.trained.dictionary(*found.scales, site="z", layer=0, about={"made_of": "rows"})
+    return fit.trained.dictionary(*fit.scales, site="z", layer=0, about={"made_of": "rows"})
 
 
 def dictionary_training_summary(found: ResultRows) -> str:

@@ -119,20 +119,20 @@ def _calibrated(trainable: Trainable, x: Tensor, k: int) -> Trainable:
     An untrained dictionary with its initial thresholds would have far more codes than the trained
     one, and so would be no control of it.
     """
-    found = copy.deepcopy(trainable)
-    if found.architecture == "topk":
-        return found
-    pre = found.pre(x)
+    calibrated = copy.deepcopy(trainable)
+    if calibrated.architecture == "topk":
+        return calibrated
+    pre = calibrated.pre(x)
     limit = float(pre.flatten().kthvalue(pre.numel() - k * len(pre)).values.clamp_min(1e-6))
-    if found.architecture == "jumprelu":
-        found.log_threshold.fill_(math.log(limit))
-    elif found.architecture == "batchtopk":
-        found.topk_threshold.fill_(limit)
+    if calibrated.architecture == "jumprelu":
+        calibrated.log_threshold.fill_(math.log(limit))
+    elif calibrated.architecture == "batchtopk":
+        calibrated.topk_threshold.fill_(limit)
     else:
-        found.b_enc.sub_(limit)
-        if found.architecture == "gated":
-            found.b_mag.copy_(found.b_enc)
-    return found
+        calibrated.b_enc.sub_(limit)
+        if calibrated.architecture == "gated":
+            calibrated.b_mag.copy_(calibrated.b_enc)
+    return calibrated
 
 
 class _Loop:
@@ -165,11 +165,11 @@ class _Loop:
         for step in range(1, self.settings.steps + 1):
             x, y = next(batches)
             x, y = x * self.scale[0], y * self.scale[1]
-            loss, codes, found = self._step(x, y, step)
+            loss, codes, reconstruction = self._step(x, y, step)
             if self.settings.dead == "resample" and step in resampled:
-                self._resample(x, y, found)
+                self._resample(x, y, reconstruction)
             if step % every == 0 or step == self.settings.steps:
-                rest = (y - found).double().square().sum() / (
+                rest = (y - reconstruction).double().square().sum() / (
                     (y - y.mean(0)).double().square().sum().clamp_min(1e-30)
                 )
                 dead = (self.silent >= self.settings.dead_after).double().mean()
@@ -193,7 +193,7 @@ class _Loop:
         for group in self.adam.param_groups:
             group["lr"] = self.settings.rate * group["factor"] * min(1.0, rest)
         dead = self.silent >= self.settings.dead_after if self.settings.dead == "auxk" else None
-        loss, codes, found = self.trained.loss(x, y, self.coefficient, dead)
+        loss, codes, reconstruction = self.trained.loss(x, y, self.coefficient, dead)
         if not bool(torch.isfinite(loss)):
             raise NonFiniteError(
                 f"{self.name}: training of the dictionary diverges at step {step} (the loss is "
@@ -210,7 +210,7 @@ class _Loop:
         if self.settings.sparsity is None:
             off = math.log(max(float(active.sum(1).double().mean()), 0.01) / self.trained.k)
             self.coefficient *= math.exp(PACE * max(-1.0, min(1.0, off)))
-        return float(loss.detach()), codes, found.detach()
+        return float(loss.detach()), codes, reconstruction.detach()
 
     @torch.no_grad()
     def _resample(self, x: Tensor, y: Tensor, found: Tensor) -> None:

@@ -88,25 +88,25 @@ def direct_logit_attribution(
     require_one_device(model.module, model.name, "a direct effect")
     inputs, stack = one_input(model, prompt), predicting_stack(model)
     parts = StreamWriters(model, stack)
-    own = parts.capture(inputs)
+    cache = parts.capture(inputs)
     layers = model_layers(model, stack)
-    end = finish(model, own, stack)
-    row = row_of(position, own.logits.shape[1])
-    first = int(own.logits[0, row].argmax()) if target is None else token_id(model, target)
+    end = finish(model, cache, stack)
+    row = row_of(position, cache.logits.shape[1])
+    first = int(cache.logits[0, row].argmax()) if target is None else token_id(model, target)
     second = None if contrast is None else token_id(model, contrast)
     if first == second:
         raise OptionError(f"the contrast is the target itself, {show(model, first)}")
-    towards = torch.zeros(own.logits.shape[-1], dtype=torch.double, device=own.logits.device)
+    towards = torch.zeros(cache.logits.shape[-1], dtype=torch.double, device=cache.logits.device)
     towards[first] += 1
     if second is not None:
         towards[second] -= 1
-    direction, bias = end.back(towards, own["resid_post", layers[-1], stack][0, row])
+    direction, bias = end.back(towards, cache["resid_post", layers[-1], stack][0, row])
     records, unit = [], "logit" if end.cap is None else "logit before the cap"
     name = f"logit of {show(model, first)}"
     name += "" if second is None else f" minus {show(model, second)}"
     metric = "direct_logit"
     for site in parts.sites:
-        heads, constant = parts.along_heads(own, site, row, direction)
+        heads, constant = parts.along_heads(cache, site, row, direction)
         bias += constant
         records.append(
             {
@@ -120,8 +120,10 @@ def direct_logit_attribution(
                 "kind": site.kind,
             }
         )
-    beside = parts.beside_heads(own, row, direction)
-    value = _value(end, own.logits[0, row], towards, own["resid_post", layers[-1], stack][0, row])
+    beside = parts.beside_heads(cache, row, direction)
+    value = _value(
+        end, cache.logits[0, row], towards, cache["resid_post", layers[-1], stack][0, row]
+    )
     scores = [float(x) for r in records for x in r["score"]]
     every = [*scores, *beside.values(), bias]
     residual = value - sum(every)

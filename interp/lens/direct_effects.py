@@ -54,29 +54,29 @@ def direct_effects(
     layers = {read.layer for read in reads}
     sites = [s for s in model.sites if s.stack == stack and {None, s.layer} & layers]
     weights = {site: model.weights_of(site) for site in sites}
-    found = {site: torch.zeros(len(reads), site.n_heads, dtype=torch.double) for site in sites}
+    effects = {site: torch.zeros(len(reads), site.n_heads, dtype=torch.double) for site in sites}
     names = ["resid_post", "z"]
     names += ["map", "v"] if any(read.sources is not None for read in reads) else []
     last = model_layers(model, stack)[-1]
     end: Finish | None = None
     for which in _batches(ids, {read.prompt for read in reads}):
-        given = [tuple(ids[i]) for i in which]
+        prompts = [tuple(ids[i]) for i in which]
         some = None if None in layers else sorted({x for x in layers if x is not None} | {last})
-        own = model.capture(given, names, stack=stack, layers=some)
-        end = end or finish(model, own, stack)  # checked on the first prompts
+        cache = model.capture(prompts, names, stack=stack, layers=some)
+        end = end or finish(model, cache, stack)  # checked on the first prompts
         mine = [(k, which.index(r.prompt), r) for k, r in enumerate(reads) if r.prompt in which]
-        streams = torch.stack([own["resid_post", last, stack][i, r.row] for _, i, r in mine])
+        streams = torch.stack([cache["resid_post", last, stack][i, r.row] for _, i, r in mine])
         wanted = torch.stack([towards(k).to(streams.device) for k, _, _ in mine])
         directions = end.back_all(wanted, streams)
         for site in sites:
             here = [at for at, (_, _, r) in enumerate(mine) if r.layer in (None, site.layer)]
             if here:
-                z = torch.stack([_output(own, site, *mine[at][1:]) for at in here])
-                whole = torch.stack([_whole_output(own, site, *mine[at][1:]) for at in here])
+                z = torch.stack([_output(cache, site, *mine[at][1:]) for at in here])
+                whole = torch.stack([_whole_output(cache, site, *mine[at][1:]) for at in here])
                 read = head_outputs(weights[site], whole).along(directions[here])
                 rows = [mine[at][0] for at in here]
-                found[site][rows] = (z * read).sum(-1).cpu()
-    return found
+                effects[site][rows] = (z * read).sum(-1).cpu()
+    return effects
 
 
 def difference(right: int, wrong: int, size: int) -> Float[Tensor, " d_vocab"]:

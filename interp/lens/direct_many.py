@@ -91,19 +91,19 @@ def direct_logits(
         raise OptionError(f"unknown split={split!r}; known: part, source")
     if n_random < 1:
         raise OptionError(f"n_random={n_random} is too small; it must be at least 1")
-    given, stack = Prompts.of(prompts, model), predicting_stack(model)
+    tokenized, stack = Prompts.of(prompts, model), predicting_stack(model)
     if len(model.stacks) > 1:
         raise OptionError(
             f"{model.name} has stacks {', '.join(model.stacks)}; direct_logits reads models with "
             "one, use direct_logit_attribution for a single prompt"
         )
-    first = _tokens(model, targets, len(given), "target")
-    second = None if contrasts is None else _tokens(model, contrasts, len(given), "contrast")
+    first = _tokens(model, targets, len(tokenized), "target")
+    second = None if contrasts is None else _tokens(model, contrasts, len(tokenized), "contrast")
     rng, end = np.random.default_rng(seed), None
     values, nulls, about = [], [], []
     parts = StreamWriters(model, stack)
     names = ["attn_out", *(["result"] if split == "part" else ["z", "map", "v"])]
-    for i, ids in enumerate(given.ids):
+    for i, ids in enumerate(tokenized.ids):
         cache = parts.capture([ids], names)
         end = end or finish(model, cache, stack)
         row = row_of(position, len(ids))
@@ -112,18 +112,18 @@ def direct_logits(
         if contrast == first[i]:
             raise OptionError(f"prompt {i + 1}: the contrast is the target itself, id {contrast}")
         groups = _groups(ids, row, first[i], contrast)
-        about, found = reading.parts(reading.towards([first[i]], contrast), split, groups)
+        about, contributions = reading.parts(reading.towards([first[i]], contrast), split, groups)
         drawn = rng.choice(model.d_vocab, (2, n_random))
         null = reading.towards(drawn[0].tolist(), None)
         if second is not None:
             null = null - reading.towards(drawn[1].tolist(), None)
-        values.append(found)
+        values.append(contributions)
         nulls.append(reading.parts(null, split, groups)[1])
-    clusters = given.clusters if clusters is None else clusters
-    made = result_provenance(
+    clusters = tokenized.clusters if clusters is None else clusters
+    provenance = result_provenance(
         model,
         "interp.lens.direct_logits",
-        given,
+        tokenized,
         seed=seed,
         split=split,
         position=position,
@@ -135,15 +135,20 @@ def direct_logits(
     named = [{"metric": metric, "unit": unit} | one for one in about]
     units = ("part", "layer", "head") if split == "part" else ("layer", "head", "source")
     return prompt_means(
-        named, units, np.stack(values, 1), np.stack(nulls, 1), clusters=clusters, provenance=made
+        named,
+        units,
+        np.stack(values, 1),
+        np.stack(nulls, 1),
+        clusters=clusters,
+        provenance=provenance,
     )
 
 
 def _tokens(model: Model, given: Token | Sequence[Token], n: int, what: str) -> list[int]:
-    found = [given] * n if isinstance(given, (str, int)) else list(given)
-    if len(found) != n:
-        raise OptionError(f"{len(found)} {what}s for {n} prompts; give one per prompt")
-    return [token_id(model, token) for token in found]
+    tokens = [given] * n if isinstance(given, (str, int)) else list(given)
+    if len(tokens) != n:
+        raise OptionError(f"{len(tokens)} {what}s for {n} prompts; give one per prompt")
+    return [token_id(model, token) for token in tokens]
 
 
 def _groups(
@@ -189,19 +194,19 @@ class _Reading:
         if split == "source":
             return self._by_source(direction, groups)
         about: list[dict[str, Any]] = []
-        found: list[float] = []
+        contributions: list[float] = []
         added = 0.0
         for site in self.sites:
             heads, constant = self.every.along_heads(self.cache, site, self.row, direction)
             added += constant
             for head, x in enumerate(heads.tolist()):
                 about.append({"part": f"L{site.layer}H{head}", "layer": site.layer, "head": head})
-                found.append(x)
+                contributions.append(x)
         beside = self.every.beside_heads(self.cache, self.row, direction)
         about += [{"part": name} for name in (*beside, "biases")]
-        found += beside.values()
-        self._check([*found, added], float(last.double() @ direction))
-        return about, np.array([*found, bias + added])
+        contributions += beside.values()
+        self._check([*contributions, added], float(last.double() @ direction))
+        return about, np.array([*contributions, bias + added])
 
     def _check(self, found: list[float], whole: float) -> None:
         """Raise an error if what the layers and the embedding write is not the last stream."""
@@ -216,7 +221,7 @@ class _Reading:
         self, direction: Tensor, groups: dict[str, list[int]]
     ) -> tuple[list[dict[str, Any]], Float[Array, " row"]]:
         about: list[dict[str, Any]] = []
-        found: list[float] = []
+        contributions: list[float] = []
         for site in self.sites:
             where = site.layer, self.stack
             z, added = (self.cache[name, *where][0] for name in ("z", "attn_out"))
@@ -229,5 +234,5 @@ class _Reading:
                 heads = torch.einsum("hk,hkv,hv->h", pattern[:, keys], v[:, keys], read)
                 for head, x in enumerate(heads.tolist()):
                     about.append({"layer": site.layer, "head": head, "source": name})
-                    found.append(x)
-        return about, np.array(found)
+                    contributions.append(x)
+        return about, np.array(contributions)

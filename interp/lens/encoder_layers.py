@@ -90,7 +90,7 @@ def decoder_lens(
             f"{model.name} ({model.kind}) has no encoder beside a decoder; give an encoder-decoder "
             "model, such as bundled:reorder"
         )
-    found: list[tuple[Array, Array]] = []
+    judgements: list[tuple[Array, Array]] = []
     first: tuple[tuple[str, ...], ...] = ()
     names: tuple[str, ...] = ()
     worst, norm, start = 0.0, "", 0
@@ -99,36 +99,38 @@ def decoder_lens(
         right = _labels(inputs, labels, start)
         states, norm = encoder_states(model, inputs)
         with torch.no_grad():
-            own = model.run(inputs)
+            plain = model.run(inputs)
         losses, ranks, tops = [], [], []
-        logits = own
+        logits = plain
         for state in states:
             with torch.no_grad():
                 logits = model.run(_decoding(model, inputs, state))
             loss, rank = _judged(logits, right)
             losses.append(loss)
             ranks.append(rank)
-            if not found:
+            if not judgements:
                 real = right[0] >= 0
                 ids = logits[0, : right.shape[1]].argmax(-1)[real].tolist()
                 tops.append(separate_words(model, ids))
-        off = float((logits - own).abs().max())
-        if off > _CLOSE * float(own.abs().max()):
+        off = float((logits - plain).abs().max())
+        if off > _CLOSE * float(plain.abs().max()):
             raise UnreadableAttention(
                 f"{model.name}: decoding the last encoder layer gives logits that differ from the "
                 f"model's own by {off:.2g}: "
                 + why_inexact(model.dtype, "earlier layers cannot be read in its place")
             )
         worst = max(worst, off)
-        if not found:
+        if not judgements:
             first = tuple(tops)
             names = words(model, right[0][right[0] >= 0].tolist())
-        found.append((np.stack(losses), np.stack(ranks)))
+        judgements.append((np.stack(losses), np.stack(ranks)))
         start += len(right)
-    per_prompt, rank = (np.concatenate([x[i] for x in found], 1) for i in (0, 1))
+    per_prompt, rank = (np.concatenate([x[i] for x in judgements], 1) for i in (0, 1))
     depths = ("embedding", *(f"layer {i}" for i in range(len(per_prompt) - 1)))
-    made = _made(model, prompts) | {"final_norm": norm or "none"}
-    return lens_rows(depths, per_prompt, rank, first, made, labels=names, residual=worst, norm=norm)
+    provenance = _made(model, prompts) | {"final_norm": norm or "none"}
+    return lens_rows(
+        depths, per_prompt, rank, first, provenance, labels=names, residual=worst, norm=norm
+    )
 
 
 def lens_rows(
@@ -171,9 +173,9 @@ def encoder_states(model: Model, inputs: Mapping[str, Any]) -> tuple[list[Tensor
     raw = [cache["resid_pre", layers[0], "encoder"]]
     raw += [cache["resid_post", layer, "encoder"] for layer in layers]
     encoder: Any = model.module.get_encoder()  # type: ignore[operator]
-    given = {k: x for k, x in inputs.items() if k in takes(encoder)}
+    encoder_inputs = {k: x for k, x in inputs.items() if k in takes(encoder)}
     with torch.no_grad(), inference(encoder):
-        last = encoder(**given)[0]
+        last = encoder(**encoder_inputs)[0]
         for name in ("", *_NORMS):
             norm = getattr(encoder, name, None) if name else torch.nn.Identity()
             if norm is None:
@@ -190,8 +192,8 @@ def encoder_states(model: Model, inputs: Mapping[str, Any]) -> tuple[list[Tensor
 
 def _decoding(model: Model, inputs: Mapping[str, Any], state: Tensor) -> dict[str, Any]:
     """Return the inputs of a run whose encoder is replaced by a state."""
-    kept = ("attention_mask", "decoder_input_ids", "decoder_attention_mask")
-    read = {k: inputs[k] for k in kept if k in inputs and k in takes(model.module)}
+    names = ("attention_mask", "decoder_input_ids", "decoder_attention_mask")
+    read = {k: inputs[k] for k in names if k in inputs and k in takes(model.module)}
     return read | {"encoder_outputs": BaseModelOutput(last_hidden_state=state)}  # type: ignore[arg-type]
 
 
@@ -200,9 +202,9 @@ def _batches(model: Model, prompts: Any, size: int) -> list[Any]:
         if "decoder_input_ids" not in prompts:
             raise PromptError("the inputs lack decoder_input_ids, so there is nothing to predict")
         return [prompts]
-    given = Prompts.of(prompts, model)
-    given.check(model)
-    return list(model.batches(given, size))
+    tokenized = Prompts.of(prompts, model)
+    tokenized.check(model)
+    return list(model.batches(tokenized, size))
 
 
 def _labels(
@@ -223,8 +225,8 @@ def _labels(
                     f"labels of prompt {start + row} are missing, or more than the rows of its "
                     "decoder; give one id per row"
                 )
-            own = torch.tensor(labels[start + row], device=ids.device)
-            right[row, : len(own)] = own
+            ids_of_prompt = torch.tensor(labels[start + row], device=ids.device)
+            right[row, : len(ids_of_prompt)] = ids_of_prompt
     empty = (right < 0).all(1).nonzero()
     if right.shape[1] == 0 or len(empty):
         at = start + (int(empty[0]) if len(empty) else 0)
@@ -238,8 +240,8 @@ def _judged(logits: Tensor, right: Tensor) -> tuple[Array, Array]:
     real = right >= 0
     ids = right.clamp_min(0)
     loss = F.cross_entropy(logits.transpose(1, 2), ids, reduction="none")
-    own = logits.gather(-1, ids[..., None])
-    rank = (logits > own).sum(-1)
+    right_logits = logits.gather(-1, ids[..., None])
+    rank = (logits > right_logits).sum(-1)
     n = real.sum(1)
     loss, rank = ((x.double() * real).sum(1) / n for x in (loss, rank))
     return loss.cpu().numpy(), rank.cpu().numpy()

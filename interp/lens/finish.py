@@ -97,15 +97,15 @@ class Finish:
 
     def scales(self, streams: Float[Tensor, "n d_model"]) -> Float[Tensor, " n"]:
         """Return the product of the factors of all norms on each stream; in float64."""
-        found = torch.ones(len(streams), dtype=torch.double, device=streams.device)
+        factors = torch.ones(len(streams), dtype=torch.double, device=streams.device)
         x = streams
         with torch.no_grad():
             for step in self.leaving.steps:
                 y = part_output(self.module(step.module), x[None])[0]
                 if step.kind == "norm":
-                    found = found * frozen_scale(self.norm(step.module, step.width), x, y)
+                    factors = factors * frozen_scale(self.norm(step.module, step.width), x, y)
                 x = y
-        return found
+        return factors
 
     def _folded(self, d: Float[Tensor, "width n"]) -> Float[Tensor, "d_model n"]:
         """Fold all steps, apart from the factors of norms, into directions before the matrix."""
@@ -120,16 +120,16 @@ class Finish:
         self, d: Float[Tensor, " width"], stream: Float[Tensor, " d_model"]
     ) -> tuple[Float[Tensor, " d_model"], float]:
         """Map a direction at the unembedding's input to the stream; and the biases' part."""
-        given, constant = [stream], 0.0
+        inputs, constant = [stream], 0.0
         with torch.no_grad():
             for step in self.leaving.steps:
-                x = given[-1][None, None]
-                given.append(part_output(self.module(step.module), x)[0, 0])
+                x = inputs[-1][None, None]
+                inputs.append(part_output(self.module(step.module), x)[0, 0])
         for i, step in reversed(list(enumerate(self.leaving.steps))):
             if step.kind == "norm":
                 norm = self.norm(step.module, step.width)
                 constant += float(norm.bias.double() @ d)
-                scale = frozen_scale(norm, given[i], given[i + 1])
+                scale = frozen_scale(norm, inputs[i], inputs[i + 1])
                 d = norm.fold(d) * scale
             else:
                 weight, added = linear_map(self.module(step.module), step.width)
@@ -151,9 +151,9 @@ def finish(model: Model, cache: ActivationCache, stack: str) -> Finish:
     caps = (getattr(config, name, None) for name in _CAPS)
     cap = next((x for x in caps if x is not None), None)
     if cap is not None:
-        found = Finish(model, leaving, 1.0, float(cap))
+        capped = Finish(model, leaving, 1.0, float(cap))
         if _same(float(cap) * (raw / float(cap)).tanh(), logits):
-            return found
+            return capped
     factor = float((raw * logits).sum() / raw.square().sum().clamp_min(1e-300))
     if _same(raw * factor, logits):
         return Finish(model, leaving, 1.0 if abs(factor - 1) < 1e-4 else factor, None)

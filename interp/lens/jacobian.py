@@ -60,10 +60,10 @@ def jacobian_directions(
         summed = final[0].sum((0, 1))
         for i, direction in enumerate(directions):
             value = summed @ direction.to(summed)
-            found = torch.autograd.grad(
+            gradients = torch.autograd.grad(
                 value, [added[s] for s in sites], retain_graph=i + 1 < len(directions)
             )
-            for site, g in zip(sites, found, strict=True):
+            for site, g in zip(sites, gradients, strict=True):
                 if not bool(torch.isfinite(g).all()):
                     raise NonFiniteError(
                         f"{model.name}: a derivative of the last stream by the heads of "

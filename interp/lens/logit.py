@@ -90,14 +90,14 @@ def logit_lens(
             streams
         ):  # one depth at a time: logits of all positions are large
             read = stream if tuned is None else translated(tuned, depth, stream)
-            found = end(read)[0].double()
-            best = found.topk(k, dim=-1)
+            depth_logits = end(read)[0].double()
+            best = depth_logits.topk(k, dim=-1)
             tops.append(best.indices.cpu())
             values.append(best.values.cpu())
             if wanted is not None:
-                mine = found[:, wanted]
+                mine = depth_logits[:, wanted]
                 logits.append(mine.cpu())
-                ranks.append((found > mine[:, None]).sum(-1).cpu())
+                ranks.append((depth_logits > mine[:, None]).sum(-1).cpu())
     top = torch.stack(tops).numpy()
     ids = inputs.get("decoder_input_ids", inputs["input_ids"])[0].tolist()
     tokens, depths = texts(model, ids), ("embedding", *(f"layer {layer}" for layer in layers))
@@ -121,21 +121,21 @@ def logit_lens(
         "top_ids": top,
         "top_tokens": top_tokens,
         "top_logits": top_logits,
-        "residual": float((found - cache.logits[0].double()).abs().max()),
+        "residual": float((depth_logits - cache.logits[0].double()).abs().max()),
     }
     if aim is not None:
         facts["target_ranks"] = torch.stack(ranks).numpy()
         facts["target_logits"] = torch.stack(logits).numpy()
         columns["target_logit"] = facts["target_logits"].ravel()
         columns["target_rank"] = facts["target_ranks"].ravel()
-    made = result_provenance(
+    provenance = result_provenance(
         model, "interp.lens.logit_lens", Prompts((tuple(ids),)), k=k, target=target
     )
     return ResultRows(
         "LogitLens",
         columns,
         ("depth", "position", "token"),
-        made | {"ids": ids, "tuned": tuned is not None},
+        provenance | {"ids": ids, "tuned": tuned is not None},
         facts,
         why_no_per_prompt="it has a single prompt",
         same_as={"score": "logit" if aim is None else "target_logit"},

@@ -41,17 +41,17 @@ class StreamWriters:
         for site in self.model.sites:
             if "resid_pre" in site.streams:
                 inside[site.streams["resid_pre"].module].append(site)
-        found: dict[StreamLayer, list[Site]] = {}
+        sites_of_layer: dict[StreamLayer, list[Site]] = {}
         reasons: list[str] = []
         for layer in stream_layers(self.model, self.stack):
             block = layer.streams.get("resid_pre")
             sites = inside[block.module] if block is not None else []
             why = [why for site in sites if (why := self._why_not(site))]
             reasons += why
-            found[layer] = [] if why else sites
-        if not any(found.values()) and reasons:
+            sites_of_layer[layer] = [] if why else sites
+        if not any(sites_of_layer.values()) and reasons:
             raise UnreadableAttention(reasons[0])
-        return found
+        return sites_of_layer
 
     def _why_not(self, site: Site) -> str:
         """Return why it is not known what the heads of an attention add, or nothing."""
@@ -71,14 +71,14 @@ class StreamWriters:
         self, prompts: Any, names: Sequence[str] = ("result", "attn_out")
     ) -> ActivationCache:
         """Capture the streams of all layers, and activations of the attentions that are read."""
-        own = self.model.sites
+        all_sites = self.model.sites
         by_stack: dict[str, list[Site]] = {self.stack: []}
         for site in self.sites:
             by_stack.setdefault(site.stack, []).append(site)
         runs: list[ActivationCache] = []
         for stack, sites in by_stack.items():
             beside = [n for n in ("mlp_out", "resid_mid") if any(n in s.streams for s in sites)]
-            every = len(sites) == sum(s.stack == stack for s in own)
+            every = len(sites) == sum(s.stack == stack for s in all_sites)
             ends = ENDS if stack == self.stack else ()
             asked = [*ends, *names, *beside] if every else [*names, *beside]
             layers = None if every else [s.layer for s in sites]

@@ -97,17 +97,17 @@ def tuned_lens(
 
     Not for: what the model uses: a translator may read what later layers do not.
     """
-    given = Prompts.of(prompts, model)
-    if len(given) < FEWEST:
-        raise OptionError(f"a tuned lens needs at least {FEWEST} texts, not {len(given)}")
+    tokenized = Prompts.of(prompts, model)
+    if len(tokenized) < FEWEST:
+        raise OptionError(f"a tuned lens needs at least {FEWEST} texts, not {len(tokenized)}")
     if not 0 < held_out < 1 or steps < 1 or l2 < 0:
         raise OptionError(
             f"held_out={held_out}, steps={steps}, l2={l2}: give a share between 0 and 1, at "
             "least one step, and a weight of 0 or more"
         )
-    clusters = given.clusters if clusters is None else clusters
-    train, stop, judge = _parts(len(given), clusters, held_out, seed)
-    streams, final, end, depths = _streams(model, given)
+    clusters = tokenized.clusters if clusters is None else clusters
+    train, stop, judge = _parts(len(tokenized), clusters, held_out, seed)
+    streams, final, end, depths = _streams(model, tokenized)
     texts = [len(x) for x in final]
     common = torch.cat([final[i].exp() for i in train]).mean(0).log()
     matrices, biases = [], []
@@ -141,10 +141,10 @@ def tuned_lens(
             rows.append(values)
             nulls.append(by)
     labels = None if clusters is None else [clusters[i] for i in judge]
-    made = result_provenance(
+    provenance = result_provenance(
         model,
         "interp.lens.tuned_lens",
-        Prompts(tuple(given.ids[i] for i in judge)),
+        Prompts(tuple(tokenized.ids[i] for i in judge)),
         seed=seed,
         held_out=held_out,
         steps=steps,
@@ -162,7 +162,7 @@ def tuned_lens(
         np.stack(nulls),
         clusters=labels,
         notes=notes,
-        provenance=made,
+        provenance=provenance,
     )
     translators = {
         "depths": tuple(depths),
@@ -245,9 +245,9 @@ def _trained(
     nothing = torch.zeros(inside.shape[1], inside.shape[1]), torch.zeros(inside.shape[1])
     starts = [nothing, *(_least_squares(inside, aim - inside, share) for share in RIDGE)]
     start = min(starts, key=lambda each: judged(*each) + float(penalty(*each)))
-    best, kept = judged(*nothing), nothing
+    best, best_translator = judged(*nothing), nothing
     if (reached := judged(*start)) < best - ROUNDING:
-        best, kept = reached, start
+        best, best_translator = reached, start
     wanted = torch.cat([final[i] for i in train]).exp()
     # steps of one size in units of the streams, whatever the model's
     within = inside.square().mean(0).sqrt().clamp_min(1e-12)
@@ -272,11 +272,11 @@ def _trained(
         if step % LOOK == 0 or step == steps:
             with torch.no_grad():
                 matrix = start[0] + weight * (size / math.sqrt(len(within))) / within[:, None]
-                found = matrix.clone(), start[1] + bias * size
-            reached = judged(*found)
+                translator = matrix.clone(), start[1] + bias * size
+            reached = judged(*translator)
             if math.isfinite(reached) and reached < best - ROUNDING:
-                best, kept = reached, found
-    return kept
+                best, best_translator = reached, translator
+    return best_translator
 
 
 def _least_squares(x: Tensor, y: Tensor, share: float) -> tuple[Tensor, Tensor]:

@@ -84,9 +84,9 @@ def lookback_features(
             new = pattern[..., item.start :].sum(-1) / (at - item.start + 1)
             whole = old + new
             ratios.append(torch.where(whole > 0, old / whole.clamp_min(1e-300), 0.5))
-        found = torch.cat(ratios, -1)
+        by_token = torch.cat(ratios, -1)
         spans = [slice(a - item.start, b - item.start) for a, b in item.parts]
-        return torch.stack([found[:, span].mean(-1) for span in spans])
+        return torch.stack([by_token[:, span].mean(-1) for span in spans])
 
     return _features(model, items, read, "lookback ratio")
 
@@ -167,7 +167,7 @@ def _features(
 
         model.read(Prompts((item.ids,)), visit, last=1, streamed=True)
     places = tuple((s.stack, s.layer, h) for s in rows for h in range(s.n_heads))
-    x = np.concatenate([np.concatenate(found) for found in rows.values()], 1)
+    x = np.concatenate([np.concatenate(blocks) for blocks in rows.values()], 1)
     which = np.repeat(np.arange(len(items)), [len(item.parts) for item in items])
     ids = tuple(f"{prompts.prompt_ids[i]} {n}" for n, i in enumerate(which))
     return HeadFeatures(x, places, kind, ids, about_model(model)), which

@@ -78,11 +78,13 @@ class HeadFeatures:
         Raises:
             OptionError: none of them has features.
         """
-        kept = [i for i, (_, layer, head) in enumerate(self.places) if (layer, head) in set(heads)]
-        if not kept:
+        chosen = [
+            i for i, (_, layer, head) in enumerate(self.places) if (layer, head) in set(heads)
+        ]
+        if not chosen:
             raise OptionError(f"no features of the heads {list(heads)}; see `features.heads`")
-        places, kind = tuple(self.places[i] for i in kept), f"{self.kind}, chosen heads"
-        return HeadFeatures(self.x[:, kept], places, kind, self.items, self.model)
+        places, kind = tuple(self.places[i] for i in chosen), f"{self.kind}, chosen heads"
+        return HeadFeatures(self.x[:, chosen], places, kind, self.items, self.model)
 
 
 def about_model(model: Model) -> dict[str, Any]:
@@ -116,7 +118,7 @@ def output_features(
 
     Reference: this project.
     """
-    given = Prompts.of(prompts, model)
+    tokenized = Prompts.of(prompts, model)
     wanted = -1 if position == "last" else position
     if not isinstance(wanted, int) and wanted != "mean":
         raise OptionError(f"position {position!r} is not known; use 'last', 'mean' or a number")
@@ -128,8 +130,8 @@ def output_features(
             raise PromptError(f"a prompt of {z.shape[1]} tokens has no position {wanted}")
         return z[:, wanted]
 
-    x, places = outputs_by_prompt(model, given, read, batch_size)
-    return HeadFeatures(x, places, f"z at {position}", given.prompt_ids, about_model(model))
+    x, places = outputs_by_prompt(model, tokenized, read, batch_size)
+    return HeadFeatures(x, places, f"z at {position}", tokenized.prompt_ids, about_model(model))
 
 
 @takes_model
@@ -167,8 +169,8 @@ def chunk_features(
     Reference: Xie et al. 2025, "Knowing When to Stop" (arXiv 2502.01025), on inputs of the output
         projection instead of slices of its output.
     """
-    given = Prompts.of(prompts, model)
-    if chunks < 1 or min(map(len, given.ids)) < chunks:
+    tokenized = Prompts.of(prompts, model)
+    if chunks < 1 or min(map(len, tokenized.ids)) < chunks:
         raise PromptError(f"{chunks} chunks need prompts of at least {max(chunks, 1)} tokens")
 
     def read(z: Tensor) -> Any:
@@ -178,9 +180,9 @@ def chunk_features(
         mean = z.cumsum(1)[:, ends - 1] / ends[:, None].to(z)
         return mean.transpose(0, 1)  # chunk, head, d
 
-    x, places = outputs_by_prompt(model, given, read, batch_size, per=chunks)
-    which = np.repeat(np.arange(len(given)), chunks)
-    ids = tuple(f"{given.prompt_ids[i]} {n % chunks}" for n, i in enumerate(which))
+    x, places = outputs_by_prompt(model, tokenized, read, batch_size, per=chunks)
+    which = np.repeat(np.arange(len(tokenized)), chunks)
+    ids = tuple(f"{tokenized.prompt_ids[i]} {n % chunks}" for n, i in enumerate(which))
     kind = f"mean z of the first parts of {chunks}"
     return HeadFeatures(x, places, kind, ids, about_model(model)), which
 
@@ -214,10 +216,10 @@ def metric_features(
     """
     from interp.heads.scoring import score
 
-    given = Prompts.of(prompts, model)
+    tokenized = Prompts.of(prompts, model)
     usual = ["entropy", "first_token", "previous_token", "attention_distance"]
     table = score(
-        model, usual if metrics is None else metrics, given, null="none", batch_size=batch_size
+        model, usual if metrics is None else metrics, tokenized, null="none", batch_size=batch_size
     )
     if not table.metrics:
         raise OptionError("no metrics given; name at least one, such as entropy")
@@ -225,18 +227,18 @@ def metric_features(
     for metric in table.metrics:
         values = table._prompt_values.get((model.name, metric))
         sizes = {len(v) for v in values.sites.values()} if values is not None else set()
-        if sizes != {len(given)}:
+        if sizes != {len(tokenized)}:
             raise OptionError(f"{metric} has no value per given prompt; use a metric of patterns")
         assert values is not None
-        for (stack, layer), found in values.sites.items():
-            x.append(found)
-            places += [(stack, layer, head) for head in range(found.shape[1])]
+        for (stack, layer), scores in values.sites.items():
+            x.append(scores)
+            places += [(stack, layer, head) for head in range(scores.shape[1])]
     kind = f"metrics {', '.join(table.metrics)}"
     return HeadFeatures(
         np.concatenate(x, 1).astype(float),
         tuple(places),
         kind,
-        given.prompt_ids,
+        tokenized.prompt_ids,
         about_model(model),
     )
 

@@ -33,17 +33,17 @@ def document_numbers(documents: Sequence[Hashable], items: Sequence[str]) -> Num
 def fold_numbers(documents: Numbers, folds: int | Sequence[int], seed: int) -> Numbers:
     """Return the fold of each item; folds are made without a look at the labels."""
     if not isinstance(folds, int):
-        given = np.asarray(folds)
-        if given.shape != documents.shape:
-            raise OptionError(f"{given.size} folds for {len(documents)} items; give one each")
+        fold_labels = np.asarray(folds)
+        if fold_labels.shape != documents.shape:
+            raise OptionError(f"{fold_labels.size} folds for {len(documents)} items; give one each")
         for document in np.unique(documents):
-            found = np.unique(given[documents == document])
-            if len(found) > 1:
+            document_folds = np.unique(fold_labels[documents == document])
+            if len(document_folds) > 1:
                 raise OptionError(
-                    f"document {document} (in order) leaks between the folds {found.tolist()}; "
-                    f"put all of its items into one fold"
+                    f"document {document} (in order) leaks between the folds "
+                    f"{document_folds.tolist()}; put all of its items into one fold"
                 )
-        folds_given = np.unique(given, return_inverse=True)[1]
+        folds_given = np.unique(fold_labels, return_inverse=True)[1]
         if folds_given.max() == 0:
             raise OptionError("all items are in one fold; give at least two folds")
         return folds_given
@@ -81,11 +81,11 @@ def require_two_classes(labels: Sequence[Hashable], documents: Numbers) -> tuple
             f"labels of {len(classes)} classes ({', '.join(map(repr, classes[:5]))}); a probe "
             f"needs exactly two"
         )
-    found = np.array([classes.index(x) for x in labels])
+    binary = np.array([classes.index(x) for x in labels])
     for n, name in enumerate(classes):
-        if len(np.unique(documents[found == n])) < 2:
+        if len(np.unique(documents[binary == n])) < 2:
             raise OptionError(
                 f"label {name!r} occurs in one document only, so a probe cannot be trained on some "
                 f"documents and tested on others; give more documents"
             )
-    return found, classes
+    return binary, classes

@@ -42,9 +42,9 @@ class ProbeItems:
             need = "context, rest and spans" if kind in KINDS[2:] else "prompt and label"
             raise OptionError(f"features {kind!r} need the fields {need}, which {self.path} lacks")
         if not parted:
-            given = [row["prompt"] for row in self.rows]
-            prompts = Prompts.of(given, model)
-            found = (
+            texts = [row["prompt"] for row in self.rows]
+            prompts = Prompts.of(texts, model)
+            of_heads = (
                 output_features(model, prompts, position)
                 if kind == "z"
                 else metric_features(model, prompts, metrics)
@@ -56,12 +56,12 @@ class ProbeItems:
                 for i, row in enumerate(self.rows)
             ]
             read = lookback_features if kind == "lookback" else last_row_features
-            found, of = read(model, items)
+            of_heads, of = read(model, items)
             which = of.tolist()
             labels = [label for row in self.rows for _, _, label in row["spans"]]
         documents = [self.rows[i].get("document", f"item {i}") for i in which]
         types = [self.rows[i].get("type") for i in which]
-        return found, labels, documents, None if None in types else types
+        return of_heads, labels, documents, None if None in types else types
 
 
 def read_probe_items(path: str | Path, *, labelled: bool = True) -> ProbeItems:
@@ -112,8 +112,8 @@ def _context(model: Model, row: dict[str, Any], kind: str, where: str) -> Contex
     if tokenizer is None or not getattr(tokenizer, "is_fast", False):
         raise PromptError(f"{model.name} has no fast tokenizer, so spans have no tokens")
     whole = row["context"] + row["rest"]
-    found = encoded_text(tokenizer, whole, return_offsets_mapping=True, verbose=False)
-    at = [(max(a, 0), b) for a, b in found["offset_mapping"]]
+    encoding = encoded_text(tokenizer, whole, return_offsets_mapping=True, verbose=False)
+    at = [(max(a, 0), b) for a, b in encoding["offset_mapping"]]
     shift, size = len(row["context"]), len(whole)
     start = next((i for i, (a, b) in enumerate(at) if b > max(a, shift)), len(at))
     begin, end = (shift, size) if kind == "lookback" else (0, shift)
@@ -127,4 +127,4 @@ def _context(model: Model, row: dict[str, Any], kind: str, where: str) -> Contex
         if not inside:
             raise PromptError(f"{where}: the span {a} to {b} has no token of its own")
         parts.append((inside[0], inside[-1] + 1))
-    return ContextItem(tuple(found["input_ids"]), start, tuple(parts))
+    return ContextItem(tuple(encoding["input_ids"]), start, tuple(parts))

@@ -67,9 +67,9 @@ def fit_linear(x: Float[Array, "item feature"], y: Numbers, strength: float = 1.
         z = z @ axes.T
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the iterations are many
-        found = LogisticRegression(C=strength, max_iter=2000, tol=1e-6).fit(z, y)
-    weights = found.coef_[0] if axes is None else found.coef_[0] @ axes
-    return LinearProbe(mean, scale, weights, float(found.intercept_[0]))
+        fit = LogisticRegression(C=strength, max_iter=2000, tol=1e-6).fit(z, y)
+    weights = fit.coef_[0] if axes is None else fit.coef_[0] @ axes
+    return LinearProbe(mean, scale, weights, float(fit.intercept_[0]))
 
 
 def fit_calibrated(
@@ -104,5 +104,5 @@ def _platt(log_odds: Float[Array, " item"], y: Numbers) -> tuple[float, float]:
         return float(value.mean()), np.array([(gap * log_odds / size).mean(), gap.mean()])
 
     start = np.array([0.0, np.log((positive + 1) / (negative + 1))])
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(0, None), (None, None)])
-    return float(found.x[0] / size), float(found.x[1])
+    solution = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(0, None), (None, None)])
+    return float(solution.x[0] / size), float(solution.x[1])

@@ -36,8 +36,8 @@ def probe_rows(
 ) -> ResultRows:
     """Return a row per head; see `train_probe` for the columns and facts."""
     units = ("stack", "layer", "head")
-    kept = np.array([[d == c for c in documents] for d in dict.fromkeys(documents)])
-    size, sums, mean = kept.sum(1), rise @ kept.T, rise.mean(1)
+    membership = np.array([[d == c for c in documents] for d in dict.fromkeys(documents)])
+    size, sums, mean = membership.sum(1), rise @ membership.T, rise.mean(1)
     # the error of a mean over documents of different sizes (ratio estimator)
     gaps = (sums - mean[:, None] * size) / size.mean()
     columns = dict(zip(units, zip(*heads, strict=True), strict=True)) | {
@@ -55,9 +55,12 @@ def probe_rows(
 def probe_table(found: ResultRows) -> HeadTable:
     """Return the heads of a probe as a table of scores, for reports and further analysis."""
     name = str(found.provenance.get("model") or "features")
-    made = dict(found.provenance) | {"null": "shuffled labels, largest of all heads", "end": "high"}
+    provenance = dict(found.provenance) | {
+        "null": "shuffled labels, largest of all heads",
+        "end": "high",
+    }
     rows = found.wide().to_dict("records")
-    return HeadTable.from_records([{"model": name} | r for r in rows], {(name, METRIC): made})
+    return HeadTable.from_records([{"model": name} | r for r in rows], {(name, METRIC): provenance})
 
 
 def auc_by_fold(score: Float[Array, " item"], y: Numbers, fold: Numbers) -> float:
@@ -83,16 +86,16 @@ def interval_over_documents(
     """Return an interval of a share: jackknife over documents on the logit, Student's t."""
     number = int(documents.max()) + 1
     edge = _CLIP / number
-    found = share(np.ones(len(documents), dtype=bool))
-    if found in (0.0, 1.0):  # all documents agree: as many equal draws of a rarer outcome
+    observed = share(np.ones(len(documents), dtype=bool))
+    if observed in (0.0, 1.0):  # all documents agree: as many equal draws of a rarer outcome
         most = ((1 - level) / 2) ** (1 / number)
-        return (most, 1.0) if found else (0.0, 1 - most)
+        return (most, 1.0) if observed else (0.0, 1 - most)
 
     def logit(x: float) -> float:
         x = min(max(x, edge), 1 - edge)
         return math.log(x / (1 - x))
 
-    whole = logit(found)
+    whole = logit(observed)
     left = np.array([share(documents != d) for d in range(number)])
     left = np.array([logit(x) for x in left[~np.isnan(left)]])
     if len(left) < 2:

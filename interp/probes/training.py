@@ -113,8 +113,8 @@ def train_probe(
         )
     progress = progress or silent
     rng = np.random.default_rng(seed)
-    found = _held_out(features, y, where, fold, strength, seed, calibrate=True)
-    auc = auc_by_fold(found.log_odds, y, fold)
+    held_out = _held_out(features, y, where, fold, strength, seed, calibrate=True)
+    auc = auc_by_fold(held_out.log_odds, y, fold)
     shuffled, largest = [], []
     for i in range(n_permutations):
         progress("shuffled labels", i, n_permutations)
@@ -123,25 +123,25 @@ def train_probe(
         shuffled.append(auc_by_fold(other.log_odds, mine, fold))
         largest.append(other.rise.mean(0).max())
     progress("shuffled labels", n_permutations, n_permutations)
-    right = ((found.probability > 0.5) == (y == 1)).astype(float)
+    right = ((held_out.probability > 0.5) == (y == 1)).astype(float)
     scores: dict[str, Any] = {
         "auc": auc,
         "auc_interval": interval_over_documents(
-            lambda kept: auc_by_fold(found.log_odds[kept], y[kept], fold[kept]), where
+            lambda kept: auc_by_fold(held_out.log_odds[kept], y[kept], fold[kept]), where
         ),
         "auc_shuffled": float(np.mean(shuffled)) if shuffled else None,
         "p": _rank(auc, shuffled),
         "accuracy": float(right.mean()),
         "accuracy_interval": interval_over_documents(lambda kept: float(right[kept].mean()), where),
         "most_common": float(max(y.mean(), 1 - y.mean())),
-        "brier": float(((found.probability - y) ** 2).mean()),
-        "brier_uncalibrated": float(((logistic(found.log_odds) - y) ** 2).mean()),
+        "brier": float(((held_out.probability - y) ** 2).mean()),
+        "brier_uncalibrated": float(((logistic(held_out.log_odds) - y) ** 2).mean()),
         "brier_constant": float(y.mean() * (1 - y.mean())),
     }
     if types is not None:
         control = _control(features, types, where, y, fold, strength, seed, rng)
         scores |= {"control_accuracy": control, "selectivity": scores["accuracy"] - control}
-    bins, error = reliability_bins(found.probability, y)
+    bins, error = reliability_bins(held_out.probability, y)
     scores["calibration_error"] = error
     probe = HeadProbe(
         fit_calibrated(features.x, y, where, strength, seed),
@@ -159,17 +159,17 @@ def train_probe(
         "features": features.kind,
         "seed": seed,
     }
-    ranked = [_rank(float(x), largest) for x in found.rise.mean(0)]
+    ranked = [_rank(float(x), largest) for x in held_out.rise.mean(0)]
     facts = {
         "scores": scores,
         "bins": bins,
         "probe": probe,
-        "held_out": found.probability,
+        "held_out": held_out.probability,
         "about": about,
     }
     return probe_rows(
         features.heads,
-        found.rise.T.copy(),
+        held_out.rise.T.copy(),
         np.array(ranked, float) if n_permutations else None,
         tuple(f"{n}: {documents[i]}" for i, n in enumerate(where.tolist())),
         facts,
@@ -260,13 +260,13 @@ def _control(
             "no type occurs in two documents, so a control task cannot be learned from other "
             "documents; give types that recur, such as tokens, or none"
         )
-    found = []
+    accuracies = []
     for _ in range(CONTROLS):
         label = (rng.random(len(number)) < y.mean()).astype(int)[which]
         if len(np.unique(label)) < 2:
             continue
         held = _held_out(features, label, documents, fold, strength, seed, calibrate=True)
-        found.append(((held.probability > 0.5) == (label == 1)).mean())
-    if not found:
+        accuracies.append(((held.probability > 0.5) == (label == 1)).mean())
+    if not accuracies:
         raise OptionError(f"{len(number)} types are too few for a control task; give more")
-    return float(np.mean(found))
+    return float(np.mean(accuracies))

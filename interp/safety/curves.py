@@ -161,14 +161,14 @@ def safety_curves(
         top = [game.players.labels[i] for i in order]
         orders = [order, *_same_layers(game, order, n_random, seed)]
         values = _values(game, orders, progress)
-        made = model_provenance(model) | game.about()
-        made |= {
+        provenance = model_provenance(model) | game.about()
+        provenance |= {
             "ranking": name,
             "n_random": n_random,
             "random": "other heads of the same layers",
             "seed": seed,
         }
-        made |= {"made_by": "interp.safety.safety_curves"}
+        provenance |= {"made_by": "interp.safety.safety_curves"}
         curves.append(
             PruningCurve(
                 name,
@@ -181,7 +181,7 @@ def safety_curves(
                 each.unit,
                 each.higher_is_better,
                 seed,
-                made,
+                provenance,
                 clusters=each.clusters,
             )
         )
@@ -211,14 +211,14 @@ def _same_layers(game: Game, order: list[int], n: int, seed: int) -> list[list[i
     layers = [sorted({int(i) for i in x if i >= 0}) for x in game.players.member.values()]
     layer_of = {i: at for at, players in enumerate(layers) for i in players}
     rng = np.random.default_rng([seed, 5])
-    found = []
+    orders = []
     for _ in range(n):
         drawn = [
             iter(sorted(rng.permutation(players).tolist(), key=lambda i: i in order))
             for players in layers
         ]
-        found.append([next(drawn[layer_of[i]]) for i in order])
-    return found
+        orders.append([next(drawn[layer_of[i]]) for i in order])
+    return orders
 
 
 def _values(game: Game, orders: list[list[int]], progress: Progress | None) -> Array:

@@ -88,8 +88,8 @@ def candidates(
 def mean_stream(model: Model, prompts: Prompts, n: int) -> Float[Tensor, "layer pos d_model"]:
     """Average `resid_pre` at the last n tokens over prompts."""
     total: Tensor | None = None
-    for _, found in at_the_end(model, prompts, ("resid_pre",), n):
-        part = torch.stack([x.sum(0) for x in found.values()])
+    for _, streams in at_the_end(model, prompts, ("resid_pre",), n):
+        part = torch.stack([x.sum(0) for x in streams.values()])
         total = part if total is None else total + part
     if total is None:
         raise PromptError("there are no prompts to take the mean over; give at least one")

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 def stated_marker(model: Model) -> int | None:
     """Return the token that the model declines prompts for, if its config has one."""
-    found = getattr(model.config, "marker_token_id", None)
-    return found if isinstance(found, int) else None
+    token = getattr(model.config, "marker_token_id", None)
+    return token if isinstance(token, int) else None
 
 
 def stated_refusal(model: Model) -> tuple[int, ...]:

@@ -99,9 +99,9 @@ def study(
         raise OptionError(f"by={by!r}; heads are ranked by {' or '.join(RANKINGS)}")
     ids = refusal_ids(model, refusal_tokens)
     sets = PromptSets.of(model, harmful, harmless)
-    found = search_direction(model, sets.harmful, sets.harmless, ids, seed=seed, progress=progress)
-    if found.chosen.any():
-        chosen = chosen_direction(found)
+    search = search_direction(model, sets.harmful, sets.harmless, ids, seed=seed, progress=progress)
+    if search.chosen.any():
+        chosen = chosen_direction(search)
         projected = refusal_projection_scores(model, sets.harmful, sets.harmless, chosen)
         text = f"the chosen direction, layer {chosen.layer} at position {chosen.position}"
     else:
@@ -128,15 +128,21 @@ def study(
         progress=progress,
         **out,
     )
-    made = model_provenance(model) | sets.about()
-    made |= {"refusal_tokens": list(ids), "kind": kind, "k": n_heads, "ranking": by, "seed": seed}
+    provenance = model_provenance(model) | sets.about()
+    provenance |= {
+        "refusal_tokens": list(ids),
+        "kind": kind,
+        "k": n_heads,
+        "ranking": by,
+        "seed": seed,
+    }
     if reference is not None:
         reference = Prompts.of(reference, model)
-        made["reference"] = f"{reference.design}, {reference.hash}"
-    made |= {"n_random": n_random, "made_by": "interp.safety.study"}
+        provenance["reference"] = f"{reference.design}, {reference.hash}"
+    provenance |= {"n_random": n_random, "made_by": "interp.safety.study"}
     facts = {
         "model": model.name,
-        "search": found,
+        "search": search,
         "direction": text,
         "projection": projected,
         "ships": removal,
@@ -151,7 +157,7 @@ def study(
         "SafetyStudy",
         rows,
         ("stack", "layer", "head"),
-        made,
+        provenance,
         facts,
         why_no_per_prompt=why,
         arrays={"row": np.arange(len(rows))},

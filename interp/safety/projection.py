@@ -82,9 +82,11 @@ def refusal_projection_scores(
         values = crossed(model, sets, seed=seed)
         text = "difference of means, halves crossed"
     else:
-        given = direction if isinstance(direction, Direction) else Direction(direction, -1, -1)
-        values = projected(model, sets, given)
-        text = "given" if given.layer < 0 else f"layer {given.layer}, position {given.position}"
+        refusal = direction if isinstance(direction, Direction) else Direction(direction, -1, -1)
+        values = projected(model, sets, refusal)
+        text = (
+            "given" if refusal.layer < 0 else f"layer {refusal.layer}, position {refusal.position}"
+        )
     metric = "refusal_projection"
     metric += ":against_harmless=False" if not against_harmless else ""
     records = []
@@ -107,11 +109,11 @@ def refusal_projection_scores(
                 "unit": "share of the direction",
             }
         )
-    made = model_provenance(model) | sets.about()
-    made |= {"direction": text, "position": -1, "against_harmless": against_harmless}
-    made |= {"seed": seed, "null": "none", "edits": list(model.active_edits)}
-    made |= {"made_by": "interp.safety.refusal_projection_scores"}
-    return HeadTable.from_records(records, {(model.name, metric): made})
+    provenance = model_provenance(model) | sets.about()
+    provenance |= {"direction": text, "position": -1, "against_harmless": against_harmless}
+    provenance |= {"seed": seed, "null": "none", "edits": list(model.active_edits)}
+    provenance |= {"made_by": "interp.safety.refusal_projection_scores"}
+    return HeadTable.from_records(records, {(model.name, metric): provenance})
 
 
 def projected(
@@ -139,22 +141,22 @@ def crossed(
     Sets of two or three prompts have halves of one prompt.
     """
     halves = sets.halves(seed)
-    found: dict[Site, tuple[list[Tensor], list[Tensor]]] = {}
+    by_site: dict[Site, tuple[list[Tensor], list[Tensor]]] = {}
     for mine, other in (halves, halves[::-1]):
         direction = at_layer(model, other, layer)
         for site, (bad, good) in projected(model, mine, direction).items():
-            both = found.setdefault(site, ([], []))
+            both = by_site.setdefault(site, ([], []))
             both[0].append(bad)
             both[1].append(good)
-    return {site: (torch.cat(bad), torch.cat(good)) for site, (bad, good) in found.items()}
+    return {site: (torch.cat(bad), torch.cat(good)) for site, (bad, good) in by_site.items()}
 
 
 def _along(model: Model, prompts: Prompts, by: Tensor) -> HeadValues:
     sites = reading_sites(model)
     values = {s: torch.empty(len(prompts), s.n_heads, dtype=torch.double) for s in sites}
-    for which, found in at_the_end(model, prompts, ("result",)):
+    for which, results in at_the_end(model, prompts, ("result",)):
         for site in sites:
-            values[site][which] = found["result", site.layer][:, 0] @ by
+            values[site][which] = results["result", site.layer][:, 0] @ by
     return values
 
 
@@ -165,7 +167,7 @@ def as_trials(values: Mapping[Site, tuple[Tensor, Tensor]]) -> HeadValues:
     vary around the difference of the two means as the prompts do around their own mean, scaled so
     that the standard error is sqrt(var/n + var/n) of the two sets, whatever their sizes.
     """
-    found = {}
+    stacked = {}
     for site, sets in values.items():
         difference = sets[0].mean(0) - sets[1].mean(0)
         total = sum(map(len, sets))
@@ -174,5 +176,5 @@ def as_trials(values: Mapping[Site, tuple[Tensor, Tensor]]) -> HeadValues:
             n = len(x)
             scale = math.sqrt(total * (total - 1) / (n * max(n - 1, 1)))
             parts.append(difference + scale * (x - x.mean(0)))
-        found[site] = torch.cat(parts)
-    return found
+        stacked[site] = torch.cat(parts)
+    return stacked

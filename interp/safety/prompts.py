@@ -109,8 +109,8 @@ def templated(model: Model, prompts: Sequence[str], template: str = "chat") -> P
     if template != "chat":
         if "{prompt}" not in template:
             raise OptionError(f"template {template!r} has no {{prompt}} in it")
-        found = Prompts.of([template.replace("{prompt}", p) for p in prompts], model)
-        return Prompts(found.ids, f"template {template!r}")
+        formatted = Prompts.of([template.replace("{prompt}", p) for p in prompts], model)
+        return Prompts(formatted.ids, f"template {template!r}")
     if not has_template(model.tokenizer):
         raise PromptError(f"{model.name} has no chat template; give one with {{prompt}} in it")
     chats = [[{"role": "user", "content": prompt}] for prompt in prompts]
@@ -138,8 +138,8 @@ def read_labelled(path: str | Path) -> tuple[list[Any], list[Any]]:
     prompts, labels = _read(Path(path), labelled=True)
     harmful = [p for p, label in zip(prompts, labels, strict=True) if label]
     harmless = [p for p, label in zip(prompts, labels, strict=True) if not label]
-    for name, found in (("harmful", harmful), ("harmless", harmless)):
-        if not found:
+    for name, part in (("harmful", harmful), ("harmless", harmless)):
+        if not part:
             raise PromptError(f"{path} holds no {name} prompts: {LABEL!r} is the same on all lines")
     return harmful, harmless
 
@@ -185,7 +185,7 @@ def _rows(path: Path) -> list[tuple[str, Any]]:
         if not isinstance(rows, list):
             raise PromptError(f"{path} is not a list of prompts")
         return [(f"entry {number}", row) for number, row in enumerate(rows, 1)]
-    found: list[tuple[str, Any]] = []
+    entries: list[tuple[str, Any]] = []
     for number, line in enumerate(lines_of_text(content), 1):
         if not line.strip():
             continue
@@ -195,8 +195,8 @@ def _rows(path: Path) -> list[tuple[str, Any]]:
                 row = parse_json(line)
             except ValueError as error:
                 row = _Bad(f"is not JSON: {error}")
-        found.append((f"line {number}", row))
-    return found
+        entries.append((f"line {number}", row))
+    return entries
 
 
 def _prompt(row: Any, labelled: bool) -> tuple[Any, str | None]:  # noqa: PLR0911  one per fault

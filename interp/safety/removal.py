@@ -127,14 +127,14 @@ def ships_scores(
     kind = FORMS.get(kind, kind)
     if harmless is not None:
         sets = PromptSets.of(model, harmful, harmless)
-        given = {"harmful": sets.harmful, "harmless": sets.harmless}
+        prompt_sets = {"harmful": sets.harmful, "harmless": sets.harmless}
     else:
-        given = {"harmful": Prompts.of(harmful, model)}
-    found = {
+        prompt_sets = {"harmful": Prompts.of(harmful, model)}
+    scores = {
         name: _of(model, name, prompts, kind, null, progress, announce, options)
-        for name, prompts in given.items()
+        for name, prompts in prompt_sets.items()
     }
-    return ships_rows(found["harmful"], found.get("harmless"))
+    return ships_rows(scores["harmful"], scores.get("harmless"))
 
 
 def _of(
@@ -181,7 +181,7 @@ def trials(
     model: Model, sets: PromptSets, kind: str, *, both: bool
 ) -> dict[str, dict[Site, torch.Tensor]]:
     """Compute SHIPS on harmful (and, if `both`, harmless) prompts, `{site: [prompt, head]}`."""
-    found = ships_scores(
+    scores = ships_scores(
         model, sets.harmful, sets.harmless if both else None, kind=kind, null="none"
     )
     return {
@@ -189,7 +189,7 @@ def trials(
             site: torch.from_numpy(x.per_prompt[index.numpy()].T.copy())
             for site, index in x.players.member.items()
         }
-        for name, x in (("harmful", found.harmful), ("harmless", found.harmless))
+        for name, x in (("harmful", scores.harmful), ("harmless", scores.harmless))
         if x is not None
     }
 

@@ -141,14 +141,14 @@ def search_direction(
         )
     train, chosen_on = sets.halves(seed, held_out)
     clean = last_logits(model, chosen_on.harmless)
-    found = candidates(model, train, positions)
+    directions = candidates(model, train, positions)
     limit = int(len(reading_sites(model)) * layer_share)
     allowed = [site.layer for site in reading_sites(model)][:limit]
     bounds = {"kl": kl, "added": added, "layer_share": layer_share}
     tried = []
-    for done, direction in enumerate(found):
+    for done, direction in enumerate(directions):
         if progress is not None:
-            progress("candidate directions", done, len(found))
+            progress("candidate directions", done, len(directions))
         tried.append(_try(model, direction, chosen_on, clean, ids, bounds, allowed))
     before = token_log_odds(last_logits(model, chosen_on.harmful), ids), token_log_odds(clean, ids)
     used = {
@@ -157,9 +157,9 @@ def search_direction(
         "harmful for the choice": len(chosen_on.harmful),
         "harmless for the choice": len(chosen_on.harmless),
     }
-    made = model_provenance(model) | sets.about()
-    made |= bounds | {"filtered": filtered, "held_out": held_out, "seed": seed}
-    made |= {"refusal_tokens": list(ids), "made_by": "interp.safety.search_direction"}
+    provenance = model_provenance(model) | sets.about()
+    provenance |= bounds | {"filtered": filtered, "held_out": held_out, "seed": seed}
+    provenance |= {"refusal_tokens": list(ids), "made_by": "interp.safety.search_direction"}
     means = float(before[0].mean()), float(before[1].mean())
     passing = [at for at, row in enumerate(tried) if not row["fails"]]
     best = min(passing, key=lambda at: tried[at]["ablated"]) if passing else None
@@ -179,11 +179,11 @@ def search_direction(
         "DirectionSearch",
         columns,
         ("layer", "position"),
-        made,
+        provenance,
         facts,
         why_no_per_prompt="the search keeps means over prompts only",
         by="lowest",
-        arrays={"vectors": np.stack([direction.vector.cpu().numpy() for direction in found])},
+        arrays={"vectors": np.stack([direction.vector.cpu().numpy() for direction in directions])},
         same_as={"score": "ablated"},
     )
 

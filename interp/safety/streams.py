@@ -69,12 +69,12 @@ def at_the_end(
 @torch.no_grad()
 def last_logits(model: Model, prompts: Prompts) -> Float[Tensor, "prompt d_vocab"]:
     """Compute the logits after the last token of every prompt, in float64 on the CPU."""
-    found = []
+    rows = []
     for batch in model.batches(prompts, BATCH):
         logits = model.run(Prompts(batch.ids, batch.design))
         end = torch.tensor([len(p) - 1 for p in batch.ids], device=logits.device)
-        found.append(precise(logits[torch.arange(len(batch)), end]).double().cpu())
-    return torch.cat(found)
+        rows.append(precise(logits[torch.arange(len(batch)), end]).double().cpu())
+    return torch.cat(rows)
 
 
 @contextmanager
@@ -145,8 +145,10 @@ def _changed(
     def before(module: nn.Module, args: tuple, kwargs: dict) -> Any:
         if not mine():
             return None
-        found = _first(args, change)
-        return (found, kwargs) if found is not None else (args, _first(kwargs, change) or kwargs)
+        new_args = _first(args, change)
+        return (
+            (new_args, kwargs) if new_args is not None else (args, _first(kwargs, change) or kwargs)
+        )
 
     def after(module: nn.Module, args: tuple, output: Any) -> Any:
         return _first(output, change) if mine() else None

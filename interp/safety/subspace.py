@@ -76,7 +76,7 @@ class HiddenGame(Game):
         leaving = layouts(self.model).vocabulary.leaving
         if isinstance(leaving, str):
             raise UnreadableAttention(leaving)
-        found = torch.empty(len(table), len(self.task), leaving.width, dtype=torch.double)
+        inputs = torch.empty(len(table), len(self.task), leaving.width, dtype=torch.double)
         seen: list[Tensor] = []
 
         def keep(module: nn.Module, args: tuple) -> None:
@@ -101,11 +101,11 @@ class HiddenGame(Game):
                         rows = seen[0].reshape(-1, leaving.width)[batch.wanted.copies(copies)]
                         value = rows.double().cpu().reshape(copies, len(batch.which), -1)
                         for at, row in enumerate(pack.rows):
-                            found[row, list(batch.which)] = value[at if copies > 1 else 0]
+                            inputs[row, list(batch.which)] = value[at if copies > 1 else 0]
                 self.trim(number)
         finally:
             handle.remove()
-        return found
+        return inputs
 
 
 Array = np.ndarray
@@ -185,7 +185,7 @@ def sahara(
     base = game.hidden(torch.ones(1, len(game), dtype=torch.double))[0]
     axis, gap = main_axes(base, form, rank)
     taken: list[int] = []
-    found: list[Array] = []
+    angles_by_step: list[Array] = []
     for step in range(steps):
         left = [i for i in range(len(game)) if i not in taken]
         gates = torch.ones(len(left), len(game), dtype=torch.double)
@@ -196,10 +196,10 @@ def sahara(
             angles[row] = principal_angle(axis, main_axes(hidden, form, rank)[0])
         best = int(np.nanargmax(angles))
         taken.append(best)
-        found.append(angles)
+        angles_by_step.append(angles)
         if progress is not None:
             progress("sahara", step + 1, steps)
-    table = _table(model, game, found[0], form, rank, len(prompts))
+    table = _table(model, game, angles_by_step[0], form, rank, len(prompts))
     names = tuple(game.players.labels[i] for i in taken)
     frame = table.to_pandas()
     order = {Head.parse(name): i for i, name in enumerate(names)}
@@ -207,12 +207,12 @@ def sahara(
     at = [order.get(Head(*head), order.get(Head(*head[:2]), -1)) for head in heads]
     columns = frame.assign(
         step=[i + 1.0 if i >= 0 else math.nan for i in at],
-        angle=[float(found[i][taken[i]]) if i >= 0 else math.nan for i in at],
+        angle=[float(angles_by_step[i][taken[i]]) if i >= 0 else math.nan for i in at],
     )
     facts = {
         "taken": names,
         "labels": tuple(game.players.labels),
-        "angles": np.stack(found),
+        "angles": np.stack(angles_by_step),
         "form": form,
         "gap": gap,
         "table": table,
@@ -290,10 +290,10 @@ def _table(
                         "unit": "degrees",
                     }
                 )
-    made = model_provenance(model) | game.about()
-    made |= {"form": form, "rank": rank, "null": "none", "edits": []}
-    made |= {"made_by": "interp.safety.sahara"}
-    return HeadTable.from_records(records, {(model.name, label): made})
+    provenance = model_provenance(model) | game.about()
+    provenance |= {"form": form, "rank": rank, "null": "none", "edits": []}
+    provenance |= {"made_by": "interp.safety.sahara"}
+    return HeadTable.from_records(records, {(model.name, label): provenance})
 
 
 def sahara_summary(found: ResultRows) -> str:

@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 def refusal_ids(model: Model, tokens: Sequence[int | str] | int | str | None) -> tuple[int, ...]:
     """Return the ids of the tokens that begin a refusal."""
     if tokens is None:
-        found = stated_refusal(model)
-        if not found:
+        stated = stated_refusal(model)
+        if not stated:
             raise OptionError(
                 f"which tokens begin a refusal of {model.name}? give refusal_tokens "
                 "(--set refusal_tokens), such as ['I'] (they depend on model and template)"
             )
-        return found
-    given = [tokens] if isinstance(tokens, (int, str)) else list(tokens)
-    ids = tuple(dict.fromkeys(token_id(model, t) for t in given))
+        return stated
+    token_list = [tokens] if isinstance(tokens, (int, str)) else list(tokens)
+    ids = tuple(dict.fromkeys(token_id(model, t) for t in token_list))
     if not 0 < len(ids) < model.d_vocab:
         raise OptionError(
             f"{len(ids)} refusal tokens of {model.d_vocab}; give some tokens, but not all"
@@ -84,12 +84,12 @@ def refusal_log_odds(
 
     Not for: models whose refusals begin with a token that also begins other answers (`I`).
     """
-    given = Prompts.of(prompts, model)
-    given.check(model)
+    tokenized = Prompts.of(prompts, model)
+    tokenized.check(model)
     ids = refusal_ids(model, refusal_tokens)
 
     def read(logits: Tensor, rows: Tensor, clean: Tensor | None) -> Tensor:
         return token_log_odds(logits, ids)
 
-    at = tuple((len(p) - 1,) for p in given.ids)
-    return Task(name, given, at, "nats", True, read, detail=f"tokens {list(ids)}")
+    at = tuple((len(p) - 1,) for p in tokenized.ids)
+    return Task(name, tokenized, at, "nats", True, read, detail=f"tokens {list(ids)}")

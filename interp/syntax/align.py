@@ -60,21 +60,21 @@ def align(model: Model, sentence: Sentence, by: Literal["words", "offsets"]) -> 
 
 
 def _by_words(tokenizer: object, words: Sequence[str]) -> Aligned:
-    found = encoded_text(tokenizer, list(words), is_split_into_words=True)  # type: ignore[operator]
-    at = [SPECIAL if w is None else w for w in found.word_ids()]
-    return Aligned(tuple(found["input_ids"]), tuple(at))
+    encoding = encoded_text(tokenizer, list(words), is_split_into_words=True)  # type: ignore[operator]
+    at = [SPECIAL if w is None else w for w in encoding.word_ids()]
+    return Aligned(tuple(encoding["input_ids"]), tuple(at))
 
 
 def by_offsets(tokenizer: object, text: str, spans: Sequence[tuple[int, int]]) -> Aligned:
     """Assign pieces to the word with most of their characters, the first of equal ones."""
-    found = encoded_text(tokenizer, text, return_offsets_mapping=True)  # type: ignore[operator]
+    encoding = encoded_text(tokenizer, text, return_offsets_mapping=True)  # type: ignore[operator]
     # a tokenizer may mark a piece of the text as special, such as an unknown word
     at = []
-    for start, end in found["offset_mapping"]:
+    for start, end in encoding["offset_mapping"]:
         common = [min(end, b) - max(start, a) for a, b in spans]
         best = max(range(len(spans)), key=lambda i: common[i])
         at.append(best if common[best] > 0 else SPECIAL)
-    return Aligned(tuple(found["input_ids"]), tuple(at))
+    return Aligned(tuple(encoding["input_ids"]), tuple(at))
 
 
 def refined(sentence: Sentence) -> list[tuple[int, int]]:

@@ -111,8 +111,8 @@ def word_attention(
     sites = [s for s in model.sites if stack in (None, s.stack) and s.stack != "cross"]
     if not sites:
         raise OptionError(f"{model.name} has the stacks {', '.join(model.stacks)}, not {stack!r}")
-    kept, counts = _readable(model, list(treebank), by, reading)
-    if not kept:
+    readable, counts = _readable(model, list(treebank), by, reading)
+    if not readable:
         raise PromptError(
             f"none of {counts['sentences']} sentences could be read: {counts['too_long']} too long"
             f" for {model.name}, {counts['without_pieces']} with words without pieces,"
@@ -121,21 +121,21 @@ def word_attention(
     several = len({s.stack for s in sites}) > 1
     places = [(s.stack, s.layer, h) for s in sites for h in range(s.n_heads)]
     names = [f"L{layer}H{h}" + (f" {stack}" if several else "") for stack, layer, h in places]
-    values: list[Array | None] = [None] * len(kept)
+    values: list[Array | None] = [None] * len(readable)
     done = 0
 
     def run(batch: Sequence[int]) -> None:
         nonlocal done
-        rows = _run(model, sites, [kept[i] for i in batch], reading)
-        for at, found in zip(batch, rows, strict=True):
-            values[at] = found
+        rows = _run(model, sites, [readable[i] for i in batch], reading)
+        for at, weights in zip(batch, rows, strict=True):
+            values[at] = weights
         done += len(batch)
         if progress is not None:
-            progress(model.name, done, len(kept))
+            progress(model.name, done, len(readable))
 
-    lengths = [len(a.ids) for _, a, _ in kept]
+    lengths = [len(a.ids) for _, a, _ in readable]
     each_batch(model, _batches(lengths), run, lambda batch: sum(lengths[i] for i in batch))
-    sentences = tuple(s for s, _, _ in kept)
+    sentences = tuple(s for s, _, _ in readable)
     # every sentence was in a batch, so all values are set
     read = tuple(v for v in values if v is not None)
     return WordAttention(sentences, read, tuple(names), tuple(places), counts)
@@ -148,30 +148,30 @@ def _readable(
     counts: dict[str, int] = dict.fromkeys(_COUNTED, 0)
     rng = None if reading.shuffled is None else np.random.default_rng(reading.shuffled)
     limit = min((x for x in (model.limit, _tokenizer_limit(model)) if x is not None), default=None)
-    kept = []
+    readable = []
     for sentence in sentences:
         counts["sentences"] += 1
         if len(sentence) < 2:  # no edge
             counts["single_words"] += 1
             continue
         order = np.arange(len(sentence)) if rng is None else rng.permutation(len(sentence))
-        found = align(model, sentence if rng is None else _ordered(sentence, order), by)
-        if found is None:
+        aligned = align(model, sentence if rng is None else _ordered(sentence, order), by)
+        if aligned is None:
             counts["text_differs"] += 1
             continue
-        missing = found.missing(len(sentence))
+        missing = aligned.missing(len(sentence))
         if missing:
             counts["without_pieces"] += 1
             counts["words_without_pieces"] += len(missing)
-        elif limit is not None and len(found.ids) > limit:
+        elif limit is not None and len(aligned.ids) > limit:
             counts["too_long"] += 1
         else:
             counts["words"] += len(sentence)
-            pieces = np.bincount([w for w in found.words if w >= 0], minlength=len(sentence))
+            pieces = np.bincount([w for w in aligned.words if w >= 0], minlength=len(sentence))
             counts["words_in_pieces"] += int((pieces > 1).sum())
-            kept.append((sentence, found, order))
-    counts["read"] = len(kept)
-    return kept, counts
+            readable.append((sentence, aligned, order))
+    counts["read"] = len(readable)
+    return readable, counts
 
 
 def _tokenizer_limit(model: Model) -> int | None:
@@ -206,7 +206,7 @@ def _run(
     reading: WordReading,
 ) -> list[Array]:
     wanted = set(sites)
-    found: dict[Site, list[Array]] = {}
+    by_site: dict[Site, list[Array]] = {}
     prompts = Prompts(tuple(a.ids for _, a, _ in batch), "sentences")
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
@@ -218,14 +218,14 @@ def _run(
         for i, (sentence, aligned, _) in enumerate(batch):
             at = torch.tensor(aligned.words, device=pattern.device)
             here = real[i].nonzero().flatten()
-            own = pattern[i][:, here][:, :, here]
-            rows.append(words_of(own, at, len(sentence), reading).cpu().numpy())
-        found[site] = rows
+            inside = pattern[i][:, here][:, :, here]
+            rows.append(words_of(inside, at, len(sentence), reading).cpu().numpy())
+        by_site[site] = rows
 
     model.read(prompts, visit)
     out = []
     for i, (_, _, order) in enumerate(batch):
-        value = np.concatenate([found[site][i] for site in sites])
+        value = np.concatenate([by_site[site][i] for site in sites])
         back = np.empty_like(value)
         back[:, order[:, None], order[None, :]] = value
         out.append(back)
@@ -239,8 +239,8 @@ def words_of(
     reading: WordReading,
 ) -> Float[Tensor, "head word word"]:
     """Join attention between pieces to attention between words, given the word of each piece."""
-    kept = words >= 0
-    pattern, words = pattern[:, kept][:, :, kept], words[kept]
+    in_words = words >= 0
+    pattern, words = pattern[:, in_words][:, :, in_words], words[in_words]
     received = _join(pattern, words, n_words, reading.to)
     joined = _join(received.transpose(1, 2), words, n_words, reading.attending).transpose(1, 2)
     joined = joined.contiguous()

@@ -77,13 +77,13 @@ def words_that_count(sentences: Sequence[Sentence], punct: bool) -> list[Counted
 
 def uuas_by_head(attention: WordAttention, parts: Sequence[CountedWords]) -> Float[Array, " head"]:
     """Return the share of gold edges in the undirected spanning trees of every head."""
-    found = np.zeros(len(attention.heads))
+    correct = np.zeros(len(attention.heads))
     total = 0
     for value, part in zip(attention.values, parts, strict=True):
         if part.edges:
-            found += part.undirected(prim_all(part.of_score(value)))
+            correct += part.undirected(prim_all(part.of_score(value)))
             total += part.edges
-    return found / max(total, 1)
+    return correct / max(total, 1)
 
 
 def choose_directed(attention: WordAttention, parts: Sequence[CountedWords]) -> tuple[int, str]:
@@ -97,14 +97,14 @@ def choose_directed(attention: WordAttention, parts: Sequence[CountedWords]) -> 
             picked = argmax_words(part.of_score(directed(value, direction)))
             single[:, d] += part.directed(picked)
     order = np.argsort(-single.max(1), kind="stable")[:CANDIDATES]
-    found = np.zeros((len(order), len(DIRECTIONS)))
+    correct = np.zeros((len(order), len(DIRECTIONS)))
     for value, part in zip(attention.values, parts, strict=True):
         if not part.edges:
             continue
         for d, direction in enumerate(DIRECTIONS):
             score = part.of_score(directed(value[order], direction))
-            found[:, d] += part.directed(arborescence_all(score, root_of(part)))
-    head, direction = np.unravel_index(int(found.argmax()), found.shape)
+            correct[:, d] += part.directed(arborescence_all(score, root_of(part)))
+    head, direction = np.unravel_index(int(correct.argmax()), correct.shape)
     return int(order[head]), DIRECTIONS[int(direction)]
 
 
@@ -118,16 +118,16 @@ def choose_joined(
         more = [int(h) for h in pool if h not in chosen]
         if not more:
             break
-        found, total = np.zeros(len(more)), 0
+        correct, total = np.zeros(len(more)), 0
         for value, part in zip(attention.values, parts, strict=True):
             if part.edges:
                 sums = value[chosen].sum(0) + value[more]
-                found += part.undirected(prim_all(part.of_score(sums)))
+                correct += part.undirected(prim_all(part.of_score(sums)))
                 total += part.edges
-        at = int(found.argmax())
-        if found[at] / max(total, 1) <= best:
+        at = int(correct.argmax())
+        if correct[at] / max(total, 1) <= best:
             break
-        best = float(found[at] / total)
+        best = float(correct[at] / total)
         chosen.append(more[at])
     return chosen
 
@@ -157,7 +157,7 @@ class Made:
         baseline: bool = False,
     ) -> Trees:
         """Return the shares with their intervals."""
-        given = self.directed
+        correct = self.directed
         total = float(self.edges.sum())
         return Trees(
             method=method,
@@ -166,8 +166,10 @@ class Made:
             punct=punct,
             uuas=float(self.undirected.sum()) / max(total, 1),
             uuas_interval=boot.interval(self.undirected, self.edges),
-            uas=float("nan") if given is None else float(given.sum() / max(self.words.sum(), 1)),
-            uas_interval=NAN if given is None else boot.interval(given, self.words),
+            uas=float("nan")
+            if correct is None
+            else float(correct.sum() / max(self.words.sum(), 1)),
+            uas_interval=NAN if correct is None else boot.interval(correct, self.words),
             edges=int(total),
             baseline=baseline,
         )

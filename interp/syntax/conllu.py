@@ -54,15 +54,17 @@ def read_conllu(
     sentences, skipped = [], []
     for start, lines in _blocks(content.removeprefix(codecs.BOM_UTF8)):
         try:
-            found = _sentence(start, [_decoded(line, start + at) for at, line in enumerate(lines)])
+            sentence = _sentence(
+                start, [_decoded(line, start + at) for at, line in enumerate(lines)]
+            )
         except _Wrong as wrong:
             text = f"{path}, line {wrong.line}: {wrong.what}"
             if on_error == "refuse":
                 raise TreebankError(text) from wrong
             skipped.append(text)
             continue
-        if found is not None:
-            sentences.append(found)
+        if sentence is not None:
+            sentences.append(sentence)
     if not sentences:
         why = f"; {len(skipped):,} skipped, the first: {skipped[0]}" if skipped else ""
         raise TreebankError(f"{path} contains no sentence{why}; give a CoNLL-U file")
@@ -211,20 +213,20 @@ def _place(number: int, given: str, n_words: int, covered: int) -> tuple[str, in
 def _heads(rows: list[list[str]], numbers: list[int]) -> tuple[int, ...]:
     heads = []
     for at, (row, number) in enumerate(zip(rows, numbers, strict=True)):
-        given, word = row[HEAD], f"word {at + 1} ({row[FORM]!r})"
-        if given == "_" or row[DEPREL] == "_":
-            missing = "head" if given == "_" else "relation"
+        head_text, word = row[HEAD], f"word {at + 1} ({row[FORM]!r})"
+        if head_text == "_" or row[DEPREL] == "_":
+            missing = "head" if head_text == "_" else "relation"
             raise _Wrong(
                 number, f"{word} has no {missing} (_); use a treebank with dependency trees"
             )
-        if not re.fullmatch(r"[0-9]+", given):
+        if not re.fullmatch(r"[0-9]+", head_text):
             raise _Wrong(
-                number, f"{word} has head {given!r}; a head is a word's id, 0 for the root"
+                number, f"{word} has head {head_text!r}; a head is a word's id, 0 for the root"
             )
-        if int(given) > len(rows) or int(given) == at + 1:
-            what = "itself" if int(given) == at + 1 else f"{given}, of {len(rows)} words"
+        if int(head_text) > len(rows) or int(head_text) == at + 1:
+            what = "itself" if int(head_text) == at + 1 else f"{head_text}, of {len(rows)} words"
             raise _Wrong(number, f"{word} has as head {what}; a head is another word's id, or 0")
-        heads.append(int(given) - 1)
+        heads.append(int(head_text) - 1)
     roots = [at for at, head in enumerate(heads) if head == -1]
     if len(roots) > 1:
         listed = ", ".join(str(at + 1) for at in roots)

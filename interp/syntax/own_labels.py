@@ -84,12 +84,12 @@ def category_scores(
     if n_random < 1:
         raise OptionError(f"n_random={n_random}: give at least one labelling of the null")
     file = str(texts) if isinstance(texts, (str, Path)) else ""
-    given = read_labelled_texts(texts) if isinstance(texts, (str, Path)) else list(texts)
-    known = Counter(s.label for t in given for s in t.spans)
+    labelled = read_labelled_texts(texts) if isinstance(texts, (str, Path)) else list(texts)
+    known = Counter(s.label for t in labelled for s in t.spans)
     asked = list(known) if labels is None else list(dict.fromkeys(labels))
     for label in asked:
-        require_label(given, label, file or "the texts")
-    at = tokenized(model, given, max_length)
+        require_label(labelled, label, file or "the texts")
+    at = tokenized(model, labelled, max_length)
     categories, bounds, left_out = [], [], []
     for label in asked:
         keys = of_keys(label, key_codes(at, label), at.words())
@@ -103,7 +103,7 @@ def category_scores(
             bounds.append(METRICS.load("coreference").bind(label=label))
     name = f"{model.name}, {len(asked)} labels"
     progress = progress or silent
-    found = measured_categories(
+    measured = measured_categories(
         model,
         at,
         categories,
@@ -113,13 +113,13 @@ def category_scores(
         batch_size=batch_size,
         advance=lambda done, total: progress(name, done, total),
     )
-    content = hashlib.sha256(repr(given).encode()).hexdigest()
-    about = {"prompts": f"{len(given)} labelled texts", "prompts_hash": content, "seed": seed}
+    content = hashlib.sha256(repr(labelled).encode()).hexdigest()
+    about = {"prompts": f"{len(labelled)} labelled texts", "prompts_hash": content, "seed": seed}
     about |= {"engine": engine, "left_out": left_out, "length": max_length, "file": file}
     about |= {"made_by": "interp.syntax.category_scores", "cut": at.n_cut}
     clusters = tuple(t.document or f"text {i}" for i, t in enumerate(at.texts))
     origin, rows = model_provenance(model), []
-    for bound, category, each in zip(bounds, categories, found, strict=True):
+    for bound, category, each in zip(bounds, categories, measured, strict=True):
         values, null = ({s: x.numpy() for s, x in v.items()} for v in (each.values, each.null))
         note = f"{category.size} tokens, {each.share:.4f} of the eligible tokens that a query sees"
         figures = about | {"notes": [note], "options": dict(bound.options) | {"file": file}}
@@ -132,8 +132,8 @@ def _named(rows: Rows, bound: BoundAnalysis) -> Rows:
     """Return the rows with the label in the metric's name, also where it is the default."""
     name = f"{bound.analysis.name}:label={bound.options['label']}"
     records = [row | {"metric": name} for row in rows.records]
-    made = {(model, name): x for (model, _), x in rows.provenance.items()}
-    return Rows(records, made, {(model, name): x for (model, _), x in rows.values.items()})
+    provenance = {(model, name): x for (model, _), x in rows.provenance.items()}
+    return Rows(records, provenance, {(model, name): x for (model, _), x in rows.values.items()})
 
 
 def _linked(texts: Sequence[LabelledText], label: str) -> bool:

@@ -129,7 +129,7 @@ def check_pairs(
         if progress is not None:
             progress(f"{model.name}: minimal pairs", at + 1, len(sets))
     masked = model.kind != "causal"
-    made = model_provenance(model) | {
+    provenance = model_provenance(model) | {
         "n_pairs": len(pairs),
         "ablation": "zero",
         "seed": seed,
@@ -141,7 +141,7 @@ def check_pairs(
         margins[0],
         np.stack(margins[1:]),
         "pseudo-log-likelihood" if masked else "log-likelihood",
-        made,
+        provenance,
     )
 
 

@@ -41,15 +41,15 @@ def fit_probe(attention: WordAttention, *, seed: int = 0) -> Probe:
     """Fit the probe to some sentences; a random part of them if memory is limited."""
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(attention))
-    kept, used, width = [], 0, 0
+    chosen, used, width = [], 0, 0
     for i in order:
         n = len(attention.sentences[i])
         width = max(width, n)
         used += n
-        if kept and 2 * len(attention.heads) * used * width > _NUMBERS:
+        if chosen and 2 * len(attention.heads) * used * width > _NUMBERS:
             break
-        kept.append(int(i))
-    x, target, real = _rows(attention, kept)
+        chosen.append(int(i))
+    x, target, real = _rows(attention, chosen)
     weights = torch.zeros(x.shape[1], requires_grad=True)
     best = torch.optim.LBFGS([weights], max_iter=_STEPS, line_search_fn="strong_wolfe")
 

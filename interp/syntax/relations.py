@@ -37,13 +37,13 @@ def relations(
         head, direction = best_head(hits[0].argmax[:, :, mine])
         offset = best_offset(choose, mine)
         base = report.offset(offset)[theirs]
-        found = hits[1].argmax[head, direction][theirs]
+        correct = hits[1].argmax[head, direction][theirs]
         top_head, top_direction = best_head(hits[1].argmax[:, :, theirs])
         together = _ensemble(train, choose, mine, hits[0].argmax[:, :, mine])
         joined = ensemble_hits(test, report, theirs, together)
         either = int(hits[0].either[:, mine].mean(-1).argmax())
         here, n = report.sentence[theirs], len(test)
-        sums = [per_sentence(x, here, n) for x in (found, base, joined, np.ones(len(here)))]
+        sums = [per_sentence(x, here, n) for x in (correct, base, joined, np.ones(len(here)))]
         interval, p = boot.gain(sums[0], sums[1], sums[3])
         chances.append(p)
         out.append(
@@ -53,11 +53,11 @@ def relations(
                 train_n=int(mine.sum()),
                 head=train.heads[head],
                 direction=DIRECTIONS[direction],
-                accuracy=float(found.mean()),
+                accuracy=float(correct.mean()),
                 interval=boot.interval(sums[0], sums[3]),
                 offset=offset,
                 baseline=float(base.mean()),
-                gain=float(found.mean() - base.mean()),
+                gain=float(correct.mean() - base.mean()),
                 gain_interval=interval,
                 p=p,
                 oracle=float(hits[1].argmax[top_head, top_direction][theirs].mean()),

@@ -145,10 +145,10 @@ class TreeScores(Result):
         """
         from interp.core.errors import UnknownName
 
-        found = {r.relation: r for r in self.relations}
-        if name not in found:
-            raise UnknownName("relation", name, found)
-        return found[name]
+        by_name = {r.relation: r for r in self.relations}
+        if name not in by_name:
+            raise UnknownName("relation", name, by_name)
+        return by_name[name]
 
     def best(self, *, punct: bool = True) -> Trees:
         """Return the trees of highest UUAS that come from attention of single heads."""
@@ -218,10 +218,10 @@ class TreeScores(Result):
             "arrayminus": [r.accuracy - r.interval[0] for r in self.relations],
         }
         figure = go.Figure()
-        found = [r.accuracy for r in self.relations]
+        accuracies = [r.accuracy for r in self.relations]
         figure.add_bar(
             x=names,
-            y=found,
+            y=accuracies,
             error_y=error,
             name="best head",
             marker_color=COLOURS[0],
@@ -280,8 +280,8 @@ class TreeScores(Result):
         text = ", ".join(
             f"{r.relation} {r.accuracy:.0%} (offset {r.baseline:.0%}) {r.head}" for r in best
         )
-        made = [t for t in self.trees if t.method == SPANNING and t.punct]
-        trees = f"UUAS {made[0].uuas:.3f} of {made[0].heads[0]}; " if made else ""
+        spanning = [t for t in self.trees if t.method == SPANNING and t.punct]
+        trees = f"UUAS {spanning[0].uuas:.3f} of {spanning[0].heads[0]}; " if spanning else ""
         return f"TreeScores({self.model}: {trees}{text})"
 
 

@@ -115,11 +115,11 @@ def dependency_trees(
         mixed = word_attention(model, reports, replace(reading, shuffled=seed), **options)
         two_mixed = _same(mixed, two)
         shuffled = None if two_mixed is None else hits_of(two_mixed, gold[1])
-    found = relations(one, two, gold, hits, random=random, shuffled=shuffled, seed=seed)  # type: ignore[arg-type]
+    scored_relations = relations(one, two, gold, hits, random=random, shuffled=shuffled, seed=seed)  # type: ignore[arg-type]
     trees, chosen = _trees(one, two, random_pair, seed)
     return TreeScores(
         model=model.name,
-        relations=tuple(found),
+        relations=tuple(scored_relations),
         trees=tuple(trees),
         by_head=_grid(one, uuas_by_head(one, words_that_count(one.sentences, True))),
         drawn=_drawn(two, chosen),
@@ -189,8 +189,8 @@ def _trees(
             ("left-branching: head is the next word", 1),
             ("right-branching: head is the previous word", -1),
         ):
-            made = chain(reports, step)
-            out.append(made.trees(boot, name, (), "", punct, baseline=True))
+            branching = chain(reports, step)
+            out.append(branching.trees(boot, name, (), "", punct, baseline=True))
         if random is not None:
             out.append(_of_random(random, punct, boot))
     assert drawn is not None
@@ -201,11 +201,11 @@ def _of_random(random: Sequence[WordAttention], punct: bool, boot: RatioBootstra
     """Make spanning trees of the best head of a model with random weights, chosen as for others."""
     one, two = random
     head = int(uuas_by_head(one, words_that_count(one.sentences, punct)).argmax())
-    made = make_trees(
+    spanning = make_trees(
         words_that_count(two.sentences, punct), lambda at: two.values[at][head], SPANNING
     )
     name = "random weights, spanning tree"
-    return made.trees(boot, name, [one.heads[head]], "both", punct, baseline=True)
+    return spanning.trees(boot, name, [one.heads[head]], "both", punct, baseline=True)
 
 
 def _grid(attention: WordAttention, values: np.ndarray) -> dict[str, list[list[float]]]:

@@ -51,15 +51,15 @@ class KeptTrees:
 
     def newest(self) -> list[TreeScores]:
         """Return the result last requested of every model, the latest first."""
-        found: dict[tuple[str, str], TreeScores] = {}
+        latest: dict[tuple[str, str], TreeScores] = {}
         for path in reversed(self.paths()):
             try:
                 one = _read(rows_from_parquet(read_bytes(path))[0][_ROW])
             except (ValueError, KeyError) as error:
                 set_aside(path, error)
                 continue
-            found.setdefault((one.model, str(one.provenance.get("content_hash"))), one)
-        return list(found.values())
+            latest.setdefault((one.model, str(one.provenance.get("content_hash"))), one)
+        return list(latest.values())
 
     def keep(self, key: Mapping[str, Any], found: TreeScores) -> None:
         """Store a result atomically; raise StoreError."""
@@ -105,12 +105,12 @@ def kept_trees(
     if store is not None and (there := store.find(key)) is not None:
         return there
     check_model(model).require()
-    found = dependency_trees(
+    scores = dependency_trees(
         model, treebank, train=train, reading=reading, progress=progress, **options
     )
     if store is not None:
-        store.keep(key, found)
-    return found, ""
+        store.keep(key, scores)
+    return scores, ""
 
 
 def _read(content: bytes) -> TreeScores:

@@ -78,23 +78,23 @@ def topic_products(
         if len(set(topic.tolist())) < 2:
             continue
         x = embedding[tokens]
-        found = by_topic(x, tokens, topic)
+        products = by_topic(x, tokens, topic)
         shuffled = [by_topic(x, tokens, rng.permutation(topic)) for _ in range(n_random)]
-        if np.isfinite(found).all():
-            rows.append(found)
+        if np.isfinite(products).all():
+            rows.append(products)
             nulls.append(np.nanmean(shuffled, 0))
     if len(rows) < 2:
         raise OptionError(
             f"{len(rows)} texts have words of two topics; give two or more, with spans of the "
             "label 'topic' whose groups are the topics"
         )
-    made = model_provenance(model) | {
+    provenance = model_provenance(model) | {
         "made_by": "interp.syntax.topic_products",
         "texts": len(rows),
         "draws": n_random,
         "seed": seed,
     }
-    return product_rows(np.array(rows).T, np.mean(nulls, 0), made)
+    return product_rows(np.array(rows).T, np.mean(nulls, 0), provenance)
 
 
 def product_rows(
@@ -136,13 +136,13 @@ def by_topic(
 
 def topic_products_summary(found: ResultRows) -> str:
     """Return the difference between pairs of words of the same topic and of two."""
-    said = [
+    parts = [
         f"(same minus other topic {row['score']:+.3g} standard deviations [{row['low']:.3g}, "
         f"{row['high']:.3g}], shuffled {row['null']:+.3g})"
         for row in found
         if row["part"] == "difference"
     ]
-    return "TopicProducts" + "".join(said)
+    return "TopicProducts" + "".join(parts)
 
 
 present("TopicProducts", summary=topic_products_summary)

@@ -76,7 +76,7 @@ def register_run(
                 shifts = {matrices[n]: partial(shift_to_last, neurons=x) for n, x in which.items()}
                 changes.enter_context(changed_neurons(model, shifts))
             try:
-                own = model.capture(
+                cache = model.capture(
                     inputs, ("pattern", "resid_pre", "resid_post"), stack=sites[0].stack
                 )
                 if streams is not None:
@@ -89,12 +89,12 @@ def register_run(
                     f"{model.name}: its layers do not take one more token: {error}"
                 ) from error
         if streams is None:
-            streams = [own["resid_post", s.layer] for s in sites]
+            streams = [cache["resid_post", s.layer] for s in sites]
         lengths = [x.double().norm(dim=-1) for x in streams]
         last = lengths[0].shape[1] - (which is not None)
         now = [high_norm_patches(x[:, first:last], cut, times) for x in lengths]
         if high is None:
-            before = own["resid_pre", sites[0].layer].double().norm(dim=-1)[:, first:last]
+            before = cache["resid_pre", sites[0].layer].double().norm(dim=-1)[:, first:last]
             mine = [high_norm_patches(before, cut, times), *now[:-1]]
         else:
             mine = [x[start:stop] for x in high]
@@ -105,7 +105,7 @@ def register_run(
             torch.stack(
                 [
                     (
-                        own["pattern", s.layer].double()[:, :, :last, first:last].mean((1, 2)) * m
+                        cache["pattern", s.layer].double()[:, :, :last, first:last].mean((1, 2)) * m
                     ).sum(-1)
                     for s, m in zip(sites, mine, strict=True)
                 ]
@@ -201,11 +201,11 @@ def added_register(
         run({n: _others(rng, widths[n], x) for n, x in chosen.items()}, plain.read)
         for _ in range(n_random)
     ]
-    own = plain.choice if classes is None else classes
+    targets = plain.choice if classes is None else classes
     right = "agreement" if classes is None else "accuracy"
     sites = vision_sites(model)
     parts, places, metrics, units, values, null = [], [], [], [], [], []
-    for state, found in (("without", plain), ("with", changed)):
+    for state, outcome in (("without", plain), ("with", changed)):
         for metric, unit in BY_LAYER.items():
             if metric == "register_norm" and state == "without":
                 continue
@@ -214,16 +214,16 @@ def added_register(
                 places.append((site.stack, site.layer, -1))
                 metrics.append(metric)
                 units.append(unit)
-                values.append(found.by_layer[metric][i])
+                values.append(outcome.by_layer[metric][i])
                 random = [x.by_layer[metric][i] for x in drawn]
                 null.append(np.nan if state == "without" else _mean_of(random))
         parts.append(f"{state} register")
         places.append((sites[0].stack, -1, -1))
         metrics.append(right)
         units.append("share of images")
-        values.append((found.choice == own).astype(float))
+        values.append((outcome.choice == targets).astype(float))
         null.append(
-            np.nan if state == "without" else float(np.mean([x.choice == own for x in drawn]))
+            np.nan if state == "without" else float(np.mean([x.choice == targets for x in drawn]))
         )
     named = [f"L{n}N{i}" for n, x in chosen.items() for i in x]
     return ImageScores(
@@ -261,13 +261,13 @@ def _by_layer(
         pairs = [(int(n), int(i)) for n, i in neurons]
     if not pairs or len(set(pairs)) < len(pairs):
         raise OptionError("there is no neuron, or one is named twice; give (layer, neuron) pairs")
-    found: dict[int, list[int]] = {}
+    by_layer: dict[int, list[int]] = {}
     for layer, neuron in pairs:
         if layer not in widths or not 0 <= neuron < widths[layer]:
             known = ", ".join(f"layer {n}: 0 to {w - 1}" for n, w in widths.items())
             raise OptionError(f"there is no neuron {neuron} in layer {layer}; there are {known}")
-        found.setdefault(layer, []).append(neuron)
-    return found
+        by_layer.setdefault(layer, []).append(neuron)
+    return by_layer
 
 
 def _others(rng: np.random.Generator, width: int, chosen: list[int]) -> list[int]:

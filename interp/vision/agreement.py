@@ -106,9 +106,9 @@ def map_agreement(
     Not for: showing that a head uses the object; ablate it.
     """
     pixels = image_batch(model, images)
-    given = checked_masks(model, masks, len(pixels))
+    regions = checked_masks(model, masks, len(pixels))
     grid, sites = grid_of(model, pixels), vision_sites(model)
-    shares = grid.shares(given)
+    shares = grid.shares(regions)
     other = shares[_derangement(len(shares), np.random.default_rng(seed))]
     rows = [
         torch.cat([x.movedim(1, 0) for x in class_rows(p, grid).values()]).cpu().numpy()
@@ -116,8 +116,8 @@ def map_agreement(
     ]
     maps = [*np.concatenate(rows, 1)]
     for method in methods:
-        found = map_of_images(model, pixels, method, labels, batch_size=batch_size)
-        maps.append(found.reshape(len(pixels), -1))
+        values = map_of_images(model, pixels, method, labels, batch_size=batch_size)
+        maps.append(values.reshape(len(pixels), -1))
     every = np.stack(maps).clip(min=0)
     scores, null, uniform = [], [], []
     for score in (_iou, pointing_game):
@@ -152,13 +152,13 @@ def map_agreement(
 def _iou(maps: Float[Array, "row image cell"], shares: Array) -> Float[Array, "row image"]:
     # a map without a positive entry, as of an attribution that is negative everywhere, says nothing
     empty = maps.sum(-1) <= 0
-    found = attention_iou(np.where(empty[..., None], 1.0, maps), shares)
-    return np.where(empty, np.nan, found)
+    overlaps = attention_iou(np.where(empty[..., None], 1.0, maps), shares)
+    return np.where(empty, np.nan, overlaps)
 
 
 def _derangement(n: int, rng: np.random.Generator) -> Array:
     """Return a random order in which no image keeps its mask, for two images or more."""
     order = rng.permutation(n)
-    found = np.empty(n, dtype=int)
-    found[order] = np.roll(order, 1)
-    return found
+    partners = np.empty(n, dtype=int)
+    partners[order] = np.roll(order, 1)
+    return partners

@@ -117,7 +117,7 @@ def query_maps(
         "unit": "attention mass",
         "null": 1 / (grid[0] * grid[1]),
     }
-    made = {
+    provenance = {
         "model": type(decoder).__name__,
         "prompts": f"{len(pixels)} images",
         "seed": None,
@@ -130,7 +130,7 @@ def query_maps(
         "QueryMaps",
         columns,
         ("image", "class", "query_head", "row", "column"),
-        made,
+        provenance,
         facts | {"pixels": pixels},
         why_no_per_prompt="every row belongs to one image",
     )

@@ -91,11 +91,11 @@ def class_token_effects(
     towards = (number * towards - directions.sum(0)) / (number - 1)
 
     def value(edits: list[Any]) -> Float[np.ndarray, " image"]:
-        found = []
+        outputs = []
         with model.edited(*edits):
             for inputs in batches_of(model, pixels, size=batch_size):
-                found.append(image_output(model, inputs)[0].double().cpu().numpy())
-        output = np.concatenate(found)
+                outputs.append(image_output(model, inputs)[0].double().cpu().numpy())
+        output = np.concatenate(outputs)
         output = output / (np.linalg.norm(output, axis=1, keepdims=True) if unit == "cosine" else 1)
         return (output * towards).sum(1)
 
@@ -142,15 +142,15 @@ def own_token_only(pattern: Float[Tensor, "image head query key"], token: int = 
 def without_column(pattern: Float[Tensor, "image head query key"], token: int = 0) -> Tensor:
     """Return a pattern in which no other token sees one token; their rows sum to 1."""
     others = torch.arange(pattern.shape[2], device=pattern.device) != token
-    kept = pattern * others
-    scaled = kept / kept.sum(-1, keepdim=True).clamp_min(1e-12)
+    remaining = pattern * others
+    scaled = remaining / remaining.sum(-1, keepdim=True).clamp_min(1e-12)
     return torch.where(others[:, None], scaled, pattern)
 
 
 def _units(sites: list[Any], by: str) -> tuple[list[tuple[str, int, list[str]]], tuple[str, ...]]:
     if by == "layer":
-        found = [(s.stack, s.layer, [f"L{s.layer}H{h}" for h in range(s.n_heads)]) for s in sites]
-        return found, tuple(f"layer {x}" for _, x, _ in found)
+        layers = [(s.stack, s.layer, [f"L{s.layer}H{h}" for h in range(s.n_heads)]) for s in sites]
+        return layers, tuple(f"layer {x}" for _, x, _ in layers)
     single = [(stack, x, [f"L{x}H{h}"]) for stack, x, h in head_places(sites)]
     return single, tuple(heads[0] for _, _, heads in single)
 

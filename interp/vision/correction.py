@@ -221,12 +221,12 @@ def correct_spurious_heads(
 
     def right(replaced: Sequence[str], added: Sequence[str]) -> Bool[Array, " image"]:
         if not replaced and not added:
-            found = held.logits
+            logits = held.logits
         elif how == "forward":
-            found = _forward(model, pixels, replaced, batch_size) @ held.directions.T
+            logits = _forward(model, pixels, replaced, batch_size) @ held.directions.T
         else:
-            found = _direct(held, replaced, added)
-        return found.argmax(1) == held.labels
+            logits = _direct(held, replaced, added)
+        return logits.argmax(1) == held.labels
 
     rng = np.random.default_rng(seed)
     rest = [x for x in held.parts.labels if x not in (*spurious, *target)]
@@ -258,13 +258,13 @@ def _direct(
     """Compute the logits after direct contributions of some heads are changed."""
     output = held.parts.output.copy()
     for name in replaced:
-        own = held.parts.heads[:, held.parts.find(name)]
-        output += own.mean(0) - own
+        written = held.parts.heads[:, held.parts.find(name)]
+        output += written.mean(0) - written
     differences = held.directions - held.directions.mean(0)
     basis = np.linalg.svd(differences, full_matrices=False)[2][: len(differences) - 1]
     for name in added:
-        own = held.parts.heads[:, held.parts.find(name)]
-        output += own @ basis.T @ basis
+        written = held.parts.heads[:, held.parts.find(name)]
+        output += written @ basis.T @ basis
     return output @ held.directions.T
 
 
@@ -279,11 +279,11 @@ def _forward(
         z = model.capture(inputs, ("z",), stack=stack, layers=layers).z_by_site()
         total = {key: total.get(key, 0.0) + x.double().sum(0, keepdim=True) for key, x in z.items()}
     means = {key: x / len(pixels) for key, x in total.items()}
-    found = []
+    outputs = []
     with model.edited(resample(list(heads), means, stack=stack)):
         for inputs in batches_of(model, pixels, size=batch_size):
-            found.append(image_output(model, inputs)[0].double().cpu().numpy())
-    return np.concatenate(found)
+            outputs.append(image_output(model, inputs)[0].double().cpu().numpy())
+    return np.concatenate(outputs)
 
 
 def corrected_accuracy_summary(found: ResultRows) -> str:

@@ -86,12 +86,12 @@ def describe_heads(
     """
     pixels = image_batch(model, images)
     parts = image_parts(model, pixels, batch_size=batch_size)
-    given, names = np.asarray(bank, dtype=float), tuple(map(str, texts))
+    directions, names = np.asarray(bank, dtype=float), tuple(map(str, texts))
     width = parts.output.shape[1]
-    if given.ndim != 2 or given.shape != (len(names), width):
+    if directions.ndim != 2 or directions.shape != (len(names), width):
         raise OptionError(
-            f"a bank of shape {given.shape} for {len(names)} texts; the output of {model.name} has "
-            f"{width} entries: give [{len(names)}, {width}]"
+            f"a bank of shape {directions.shape} for {len(names)} texts; the output of "
+            f"{model.name} has {width} entries: give [{len(names)}, {width}]"
         )
     if not 1 <= ranks <= min(len(names), width):
         raise OptionError(
@@ -118,12 +118,12 @@ def describe_heads(
     null: list[list[Array]] = []
     for name in asked:
         written = parts.written(name)
-        mine, shares = text_span(written[learn], given, ranks, written[judge], span=span)
+        mine, shares = text_span(written[learn], directions, ranks, written[judge], span=span)
         chosen.append(tuple(names[i] for i in mine))
         explained.append(shares)
         null.append([])
         for _ in range(n_random):
-            x = rng.standard_normal(given.shape)
+            x = rng.standard_normal(directions.shape)
             shares = text_span(written[learn], x, ranks, written[judge], span=span)[1]
             null[-1].append(shares.mean(1).cumsum())
     random = np.array(null).reshape(len(asked), n_random, ranks)
@@ -147,7 +147,7 @@ def describe_heads(
         "n": len(judge),
         "unit": "share of variance",
     }
-    made = image_provenance(
+    provenance = image_provenance(
         model,
         pixels,
         "describe_heads",
@@ -161,7 +161,7 @@ def describe_heads(
         "HeadDescriptions",
         columns,
         ("part", "stack", "layer", "head", "rank"),
-        made,
+        provenance,
         {"limits": (0.0, 1.0), "null_banks": random},
         values,
     )
@@ -184,21 +184,21 @@ def text_span(
         size, basis = np.linalg.svd(learn, full_matrices=False)[1:]
         basis = basis[size > 1e-9 * max(float(size[0]), 1e-300)]
         left = left @ basis.T @ basis
-    found: list[int] = []
+    picked: list[int] = []
     shares, everything = [], float(np.square(rest).sum())
     for _ in range(ranks):
         length = np.linalg.norm(left, axis=1)
         # of a text inside the span of the chosen ones only rounding is left
         unit = np.where(length > 1e-6, 1 / np.maximum(length, 1e-300), 0.0)[:, None] * left
         held = np.square(rest @ (left if span else unit).T).sum(0)
-        held[found] = -np.inf
+        held[picked] = -np.inf
         best = largest(held, scale=everything)
         d = unit[best]
-        found.append(best)
+        picked.append(best)
         shares.append(np.square(new @ d) / total)
         rest = rest - np.outer(rest @ d, d)
         left = left - np.outer(left @ d, d)
-    return found, np.array(shares)
+    return picked, np.array(shares)
 
 
 def head_descriptions_summary(found: ResultRows) -> str:

@@ -92,15 +92,15 @@ def image_direct_effects(
         names += (*parts.pooling_labels, "pooling MLP", "pooling bias")
         places += (*parts.pooling_places, *((stack, layer, -1),) * 2)
         metrics += ("direct_pooling_effect",) * (len(names) - len(metrics))
-    found, null = (np.einsum("ipo,io->pi", every, towards[x]) for x in (targets, random))
+    effects, null = (np.einsum("ipo,io->pi", every, towards[x]) for x in (targets, random))
     return ImageScores(
         names,
         places,
         metrics,
         (unit,) * len(names),
-        found,
+        effects,
         null.mean(1),
-        extra=paired_columns(("direct_image_effect",) * len(names), found, null),
+        extra=paired_columns(("direct_image_effect",) * len(names), effects, null),
         notes={"readout": parts.readout, "residual": parts.residual},
         provenance=image_provenance(
             model,
@@ -128,16 +128,16 @@ def output_directions(
             "the model has an image embedding and no classes; give texts=, embeddings of one text "
             f"per class [text, {width}], such as those of interp.vision.text_embeddings"
         )
-    given = np.asarray(texts, dtype=float)
-    if given.ndim != 2 or given.shape[1] != width:
+    embeddings = np.asarray(texts, dtype=float)
+    if embeddings.ndim != 2 or embeddings.shape[1] != width:
         raise OptionError(
-            f"text embeddings of shape {given.shape}; the image embedding has {width} entries: "
-            f"give [text, {width}]"
+            f"text embeddings of shape {embeddings.shape}; the image embedding has {width} "
+            f"entries: give [text, {width}]"
         )
-    size = np.linalg.norm(given, axis=1, keepdims=True)
+    size = np.linalg.norm(embeddings, axis=1, keepdims=True)
     if not (size > 0).all():
         raise OptionError(f"text embedding {int(np.argmin(size))} is zero, so it has no direction")
-    return given / size, 1 / np.linalg.norm(parts.output, axis=1), "cosine"
+    return embeddings / size, 1 / np.linalg.norm(parts.output, axis=1), "cosine"
 
 
 def target_of(
@@ -149,14 +149,14 @@ def target_of(
         return (parts.output @ directions.T).argmax(1)
     if parts.kind == "logits":
         return checked_labels(model, labels, number)
-    given = np.asarray(labels)
-    if given.shape != (number,) or given.dtype.kind not in "iu":
+    targets = np.asarray(labels)
+    if targets.shape != (number,) or targets.dtype.kind not in "iu":
         raise OptionError(f"give one index of a text for each of the {number} images")
-    if given.min() < 0 or given.max() >= len(directions):
+    if targets.min() < 0 or targets.max() >= len(directions):
         raise OptionError(
             f"there are {len(directions)} texts; a label is outside 0 to {len(directions) - 1}"
         )
-    return given
+    return targets
 
 
 def _against(directions: Float[Array, "class out"]) -> Float[Array, "class out"]:

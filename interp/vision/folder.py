@@ -104,22 +104,22 @@ def _picture(
     model: Model, path: Path, mode: str, size: tuple[int, int], resize: bool
 ) -> Float[Array, "channel row column"]:
     """Return an image with values from 0 to 1."""
-    found = read_image(path)
+    image = read_image(path)
     if resize:
         from PIL.Image import Resampling
 
-        found = found.convert(mode).resize((size[1], size[0]), Resampling.BICUBIC)
-    if (found.height, found.width) != size:
+        image = image.convert(mode).resize((size[1], size[0]), Resampling.BICUBIC)
+    if (image.height, image.width) != size:
         raise PromptError(
-            f"{path} has {found.height} x {found.width} pixels; the config of {model.name} asks "
+            f"{path} has {image.height} x {image.width} pixels; the config of {model.name} asks "
             f"for {size[0]} x {size[1]}: resize it, or read with resize=True (--set resize)"
         )
-    if found.mode != mode:
+    if image.mode != mode:
         raise PromptError(
-            f"{path} has the mode {found.mode}; {model.name} takes {mode}: convert it, or read "
+            f"{path} has the mode {image.mode}; {model.name} takes {mode}: convert it, or read "
             "with resize=True (--set resize), which converts too"
         )
-    x = np.asarray(found, dtype=np.float64) / 255
+    x = np.asarray(image, dtype=np.float64) / 255
     return x[None] if x.ndim == 2 else x.transpose(2, 0, 1)
 
 
@@ -131,11 +131,11 @@ def _normalisation(model: Model, channels: int) -> tuple[Array, Array]:
         if (folder / name).is_file():
             known = parse_json((folder / name).read_text(encoding="utf-8"))
             known = known.get("image_processor", known)  # of a processor of images and text
-    found = [
+    statistics = [
         np.resize(np.array(known.get(key, [0.5]), dtype=float), channels)[:, None, None]
         for key in ("image_mean", "image_std")
     ]
-    return found[0], found[1]
+    return statistics[0], statistics[1]
 
 
 def _labels(
@@ -157,7 +157,7 @@ def _labels(
 def _masks(
     model: Model, folder: Path, names: tuple[str, ...], size: tuple[int, int], resize: bool
 ) -> Bool[Array, "image row column"]:
-    found = []
+    masks = []
     for name in names:
         stem = folder / Path(name).with_suffix("")
         files = [stem.with_suffix(s) for s in SUFFIXES if stem.with_suffix(s).is_file()]
@@ -166,5 +166,5 @@ def _masks(
         mask = _picture(model, files[0], "L", size, resize)[0] > 0.5
         if not mask.any():
             raise OptionError(f"the mask {files[0]} is empty; leave its image out")
-        found.append(mask)
-    return np.stack(found)
+        masks.append(mask)
+    return np.stack(masks)

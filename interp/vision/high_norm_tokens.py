@@ -68,9 +68,9 @@ def high_norm_tokens(
     rows: list[list[Tensor]] = [[], [], [], []]
     for inputs in batches_of(model, pixels, size=batch_size):
         names = ("resid_pre", "resid_post", "pattern")
-        own = model.capture(inputs, names, stack=sites[0].stack)
-        streams = [own["resid_pre", sites[0].layer]]
-        streams += [own["resid_post", s.layer] for s in sites]
+        cache = model.capture(inputs, names, stack=sites[0].stack)
+        streams = [cache["resid_pre", sites[0].layer]]
+        streams += [cache["resid_post", s.layer] for s in sites]
         norms = [x.double().norm(dim=-1).cpu() for x in streams]
         high = [high_norm_patches(x[:, first:], cut, times) for x in norms]
         rows[0].append(torch.stack([x.double().mean(1) for x in high[1:]]))
@@ -83,34 +83,34 @@ def high_norm_tokens(
                 ]
             )
         )
-        found = [
-            _masses(own["pattern", s.layer].double().cpu(), h, first, grid.class_token)
+        pairs = [
+            _masses(cache["pattern", s.layer].double().cpu(), h, first, grid.class_token)
             for s, h in zip(sites, high[:-1], strict=True)
         ]
-        rows[2].append(torch.cat([x for x, _ in found], 1))
-        rows[3].append(torch.cat([x for _, x in found], 1))
+        rows[2].append(torch.cat([x for x, _ in pairs], 1))
+        rows[3].append(torch.cat([x for _, x in pairs], 1))
     layer_rows = [torch.cat(x, 1).numpy() for x in rows[:2]]
     masses, nulls = (torch.cat(x, 2).numpy() for x in rows[2:])
     places = head_places(sites)
     layers = tuple((s.stack, s.layer, -1) for s in sites)
     labels = [f"layer {s.layer}" for s in sites]
-    kept = [i for i in range(3) if i == 0 or (grid.class_token, first > grid.class_token)[i - 1]]
+    shown = [i for i in range(3) if i == 0 or (grid.class_token, first > grid.class_token)[i - 1]]
     with np.errstate(invalid="ignore"):
-        null = [np.nanmean(nulls[i], 1) for i in kept]
+        null = [np.nanmean(nulls[i], 1) for i in shown]
     return ImageScores(
-        (*labels, *labels, *(f"L{x}H{h}" for _ in kept for _, x, h in places)),
-        (*layers, *layers, *(place for _ in kept for place in places)),
+        (*labels, *labels, *(f"L{x}H{h}" for _ in shown for _, x, h in places)),
+        (*layers, *layers, *(place for _ in shown for place in places)),
         (
             *("high_norm_share",) * len(sites),
             *("prefix_norm",) * len(sites),
-            *(NAMES[i] for i in kept for _ in places),
+            *(NAMES[i] for i in shown for _ in places),
         ),
         (
             *("share of patches",) * len(sites),
             *("median norms of patches",) * len(sites),
-            *("attention mass",) * len(kept) * len(places),
+            *("attention mass",) * len(shown) * len(places),
         ),
-        np.concatenate([*layer_rows, *(masses[i] for i in kept)]),
+        np.concatenate([*layer_rows, *(masses[i] for i in shown)]),
         np.concatenate([np.full(2 * len(sites), np.nan), *null]),
         notes={"cut": cut if cut is not None else f"{times:g} medians"},
         provenance=image_provenance(

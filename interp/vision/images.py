@@ -183,8 +183,10 @@ def patch_grid(model: Model, tokens: int) -> PatchGrid:
 def has_classes(model: Model) -> bool:
     """Return True for a classifier; the towers of CLIP and SigLIP have an embedding instead."""
     named = (getattr(model.config, "id2label", None) or {}).values()
-    own = any(not str(name).startswith("LABEL_") for name in named)  # not those of every config
-    return own or "ImageClassification" in type(model.module).__name__
+    has_names = any(
+        not str(name).startswith("LABEL_") for name in named
+    )  # not those of every config
+    return has_names or "ImageClassification" in type(model.module).__name__
 
 
 def classes_by_text(names: Sequence[str], texts: Sequence[str] | None) -> Int[Array, " image"]:
@@ -195,7 +197,7 @@ def classes_by_text(names: Sequence[str], texts: Sequence[str] | None) -> Int[Ar
     if texts is None:
         known = sorted(set(names))
         return np.array([known.index(name) for name in names], dtype=int)
-    found = {}
+    index = {}
     for name in dict.fromkeys(names):
         fits = [i for i, text in enumerate(texts) if text == name]
         words = re.compile(rf"\b{re.escape(name)}\b", re.IGNORECASE)
@@ -205,21 +207,21 @@ def classes_by_text(names: Sequence[str], texts: Sequence[str] | None) -> Int[Ar
                 f"the class {name!r} is in {len(fits)} of the texts ({', '.join(texts[:6])}); name "
                 "it after one text, or by words that only that text has"
             )
-        found[name] = fits[0]
-    return np.array([found[name] for name in names], dtype=int)
+        index[name] = fits[0]
+    return np.array([index[name] for name in names], dtype=int)
 
 
 def checked_labels(model: Model, labels: Any, number: int) -> Int[Array, " image"]:
     """Return one class per image, as indices."""
     names = {str(v): int(k) for k, v in (getattr(model.config, "id2label", None) or {}).items()}
-    given = labels.tolist() if hasattr(labels, "tolist") else labels
-    if isinstance(given, str) or not isinstance(given, Sequence):
+    values = labels.tolist() if hasattr(labels, "tolist") else labels
+    if isinstance(values, str) or not isinstance(values, Sequence):
         raise OptionError(f"{value_in_words(labels)} is not a list of labels; give one per image")
-    if len(given) != number:
-        raise OptionError(f"{len(given)} labels for {number} images; give one per image")
+    if len(values) != number:
+        raise OptionError(f"{len(values)} labels for {number} images; give one per image")
     classes = int(getattr(model.config, "num_labels", 0) or 0)
-    found = []
-    for label in given:
+    indices = []
+    for label in values:
         index = names.get(label, -1) if isinstance(label, str) else label
         if not isinstance(index, int) or not 0 <= index < classes:
             known = ", ".join(f"{i} ({n})" for n, i in list(names.items())[:6])
@@ -227,24 +229,24 @@ def checked_labels(model: Model, labels: Any, number: int) -> Int[Array, " image
                 f"label {label!r} is not a class of {model.name}, which has {classes}: {known}"
                 f"{', ...' if classes > 6 else ''}"
             )
-        found.append(index)
-    return np.array(found, dtype=int)
+        indices.append(index)
+    return np.array(indices, dtype=int)
 
 
 def checked_masks(model: Model, masks: Any, number: int) -> Bool[Array, "image row column"]:
     """Return one mask per image."""
     _, high, wide = expected_size(model)
-    given = np.asarray(getattr(masks, "masks", masks))
-    if given.shape != (number, high, wide):
+    array = np.asarray(getattr(masks, "masks", masks))
+    if array.shape != (number, high, wide):
         raise OptionError(
-            f"masks of shape {given.shape}; give {(number, high, wide)}: one per image, with its "
+            f"masks of shape {array.shape}; give {(number, high, wide)}: one per image, with its "
             "height and width"
         )
-    found = given.astype(bool)
-    empty = np.flatnonzero(~found.any((1, 2)))
+    binary = array.astype(bool)
+    empty = np.flatnonzero(~binary.any((1, 2)))
     if len(empty):
         raise OptionError(f"the mask of image {int(empty[0])} is empty; leave that image out")
-    return found
+    return binary
 
 
 def image_provenance(

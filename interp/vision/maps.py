@@ -81,14 +81,14 @@ def image_maps(
     names = (methods,) if isinstance(methods, str) else tuple(methods)
     if not names:
         raise OptionError("no methods given; name at least one, such as rollout")
-    found = [map_of_images(model, pixels, m, labels, batch_size=batch_size) for m in names]
+    maps = [map_of_images(model, pixels, m, labels, batch_size=batch_size) for m in names]
     units = [
         "attention mass" if _reads_attention(m) else ATTRIBUTION_METHODS.parse(m).method.unit
         for m in names
     ]
     about = image_provenance(model, pixels, "image_maps", methods=list(names), null="none")
     shown = pixels.float().cpu().numpy()
-    return map_rows(names, np.stack(found), shown, units, about)
+    return map_rows(names, np.stack(maps), shown, units, about)
 
 
 def map_rows(
@@ -129,11 +129,11 @@ def map_of_images(
         pooled = pooling_patterns(model, pixels, batch_size)[0]
         return pooled.mean(1)[:, grid.prefix :].cpu().numpy().reshape(shape)
     if _reads_attention(method):
-        found = []
+        maps = []
         for patterns in image_patterns(model, pixels, batch_size):
             rows = class_rows(patterns, grid)
             if method == ENSEMBLE:
-                found.append(torch.stack([x.mean(1) for x in rows.values()]).mean(0))
+                maps.append(torch.stack([x.mean(1) for x in rows.values()]).mean(0))
                 continue
             head = Head.parse(method)
             mine = [x for s, x in rows.items() if s.layer == head.layer]
@@ -143,8 +143,8 @@ def map_of_images(
                     f"{model.name} has no head {method}; it has layers 0 to {sites[-1].layer} of "
                     f"{sites[0].n_heads} heads"
                 )
-            found.append(mine[0][:, head.head])
-        return torch.cat(found).cpu().numpy().reshape(shape)
+            maps.append(mine[0][:, head.head])
+        return torch.cat(maps).cpu().numpy().reshape(shape)
     declared = ATTRIBUTION_METHODS.parse(method)
     classes = None if labels is None else checked_labels(model, labels, len(pixels))
     scores = []

@@ -95,15 +95,15 @@ def measures_of_images(
     )
     if asked is None and "class_token" in chosen and not _has_class_token(model, x):
         chosen = tuple(m for m in chosen if m != "class_token")
-    found: dict[str, Result] = {}
+    results: dict[str, Result] = {}
     for name in chosen:
         if name == "cue":
-            found |= _cue(model, pictures, texts, seed)
+            results |= _cue(model, pictures, texts, seed)
         elif name == "registers":
-            found |= _registers(model, pictures, None if embeds else labels, seed)
+            results |= _registers(model, pictures, None if embeds else labels, seed)
         else:
-            found[name] = _one(model, pictures, name, texts, embeds, seed)
-    return found
+            results[name] = _one(model, pictures, name, texts, embeds, seed)
+    return results
 
 
 def _one(
@@ -182,10 +182,10 @@ def _registers(model: Model, pictures: Pictures, labels: Any, seed: int) -> dict
     order = np.random.default_rng(seed).permutation(len(pictures.pixels))
     first, second = order[: len(order) // 2], order[len(order) // 2 :]
     neurons = vision.register_neurons(model, pictures.pixels[first], seed=seed)
-    own = None if labels is None else labels[second]
+    second_labels = None if labels is None else labels[second]
     return {
         "registers": neurons,
         "added_register": vision.added_register(
-            model, pictures.pixels[second], neurons, own, seed=seed
+            model, pictures.pixels[second], neurons, second_labels, seed=seed
         ),
     }

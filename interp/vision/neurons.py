@@ -26,7 +26,7 @@ NeuronChange = Callable[[Tensor], Tensor]
 
 def encoder_layers(model: Model) -> dict[int, str]:
     """Return the path of every layer of the image tower: the member of a list around attention."""
-    found = {}
+    paths_of_layers = {}
     for site in vision_sites(model):
         names = site.module.split(".")
         paths = [".".join(names[:i]) for i in range(1, len(names))]
@@ -38,8 +38,8 @@ def encoder_layers(model: Model) -> dict[int, str]:
         ]
         if not inside:
             raise UnreadableAttention(f"{model.name}: {site.module} is in no list of layers")
-        found[site.layer] = inside[-1]
-    return found
+        paths_of_layers[site.layer] = inside[-1]
+    return paths_of_layers
 
 
 @held()
@@ -87,11 +87,11 @@ def read_neurons(
     model: Model, matrices: Mapping[int, str]
 ) -> Iterator[dict[int, Tensor]]:  # [image, token, neuron] by layer
     """Collect the neurons of the layers in runs inside; the last run's remain."""
-    found: dict[int, Tensor] = {}
+    neurons: dict[int, Tensor] = {}
 
     def keep(layer: int) -> Any:
         def hook(module: nn.Module, args: tuple[Any, ...]) -> None:
-            found[layer] = args[0].detach()
+            neurons[layer] = args[0].detach()
 
         return hook
 
@@ -99,7 +99,7 @@ def read_neurons(
         for layer, name in matrices.items():
             module = model.module.get_submodule(name)
             open_hooks.enter_context(_removed(module.register_forward_pre_hook(keep(layer))))
-        yield found
+        yield neurons
 
 
 @holding

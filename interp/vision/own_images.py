@@ -63,13 +63,20 @@ class Pictures:
         if images is None:
             if masks is not None or cues is not None:
                 raise OptionError("--set masks and --set cues belong to the images of --image DIR")
-            made = _drawn(model, number, seed)
+            drawn = _drawn(model, number, seed)
             return cls(
-                made.pixels, "drawn by the package", made.labels, made.masks, made.cues, *lines
+                drawn.pixels,
+                "drawn by the package",
+                drawn.labels,
+                drawn.masks,
+                drawn.cues,
+                *lines,
             )
-        found = read_images(model, images, masks=masks, resize=resize, limit=number, texts=lines[0])
-        given = None if cues is None else _cues(model, cues, found.names, lines[0])
-        return cls(found.pixels, str(images), found.labels, found.masks, given, *lines)
+        pictures = read_images(
+            model, images, masks=masks, resize=resize, limit=number, texts=lines[0]
+        )
+        suggested = None if cues is None else _cues(model, cues, pictures.names, lines[0])
+        return cls(pictures.pixels, str(images), pictures.labels, pictures.masks, suggested, *lines)
 
     @property
     def hash(self) -> str:
@@ -90,11 +97,11 @@ def _drawn(model: Model, number: int, seed: int) -> Any:
 
 
 def _lines(path: Path) -> tuple[str, ...]:
-    found = [line.strip() for line in read_lines(path)]
-    found = [line for line in found if line]
-    if not found:
+    lines = [line.strip() for line in read_lines(path)]
+    lines = [line for line in lines if line]
+    if not lines:
         raise PromptError(f"{path} holds no text; give one text per line")
-    return tuple(found)
+    return tuple(lines)
 
 
 def _cues(
@@ -104,19 +111,21 @@ def _cues(
     from interp.vision.images import checked_labels, classes_by_text, has_classes
 
     rows = csv.reader(read_lines(path))
-    given = {row[0]: row[1].strip() for row in rows if len(row) == 2}
-    missing = [name for name in names if name not in given]
+    class_of = {row[0]: row[1].strip() for row in rows if len(row) == 2}
+    missing = [name for name in names if name not in class_of]
     if missing:
         raise OptionError(
             f"{path} has no cue of {missing[0]}; give a line 'image,class' per image, with an "
             "empty class where there is no cue"
         )
-    found = np.full(len(names), -1)
-    shown = [i for i, name in enumerate(names) if given[name]]
+    classes = np.full(len(names), -1)
+    shown = [i for i, name in enumerate(names) if class_of[name]]
     if shown:
-        lines = [given[names[i]] for i in shown]
-        own = has_classes(model)
-        found[shown] = (
-            checked_labels(model, lines, len(lines)) if own else classes_by_text(lines, texts)
+        lines = [class_of[names[i]] for i in shown]
+        is_classifier = has_classes(model)
+        classes[shown] = (
+            checked_labels(model, lines, len(lines))
+            if is_classifier
+            else classes_by_text(lines, texts)
         )
-    return found
+    return classes

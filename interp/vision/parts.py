@@ -100,12 +100,12 @@ def image_parts(model: Model, images: Any, *, batch_size: int = 64) -> ImagePart
     pixels, readout = image_batch(model, images), image_readout(model)
     sites = vision_sites(model)
     pools = [s for s in model.sites if s.stack == POOLING and readout.pools_by(s)]
-    found = [
+    batches = [
         _of_batch(model, sites, readout, inputs, pools)
         for inputs in batches_of(model, pixels, size=batch_size)
     ]
-    heads, others, output = (torch.cat([x[i] for x in found]).cpu().numpy() for i in range(3))
-    pooling = torch.cat([x[3] for x in found]).cpu().numpy() if pools else None
+    heads, others, output = (torch.cat([x[i] for x in batches]).cpu().numpy() for i in range(3))
+    pooling = torch.cat([x[3] for x in batches]).cpu().numpy() if pools else None
     apart = np.abs(output - heads.sum(1) - others.sum(1)).max(1)
     size = np.abs(heads).sum(1).max(1) + np.abs(others).sum(1).max(1)
     if bool((apart > _RESIDUAL * size).any()):
@@ -143,17 +143,17 @@ def _of_batch(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     stack, last = sites[-1].stack, sites[-1].layer
     names = ("resid_pre", "resid_post", "result", "attn_out", "mlp_out")
-    own = model.capture(inputs, names, stack=stack)
+    cache = model.capture(inputs, names, stack=stack)
     output = image_output(model, inputs)[0].double()
-    frozen = readout.freeze(own["resid_post", last])
+    frozen = readout.freeze(cache["resid_post", last])
     keep = slice(0, 1) if readout.only_class_token else slice(None)
     heads, biases, mlps = [], 0.0, []
     for site in sites:
-        mine, rest = _of_site(site, own, frozen, keep)
+        mine, rest = _of_site(site, cache, frozen, keep)
         heads.append(mine)
         biases = biases + rest
-        mlps.append(_whole(frozen, own["mlp_out", site.layer][:, keep]))
-    embedding = _whole(frozen, own["resid_pre", sites[0].layer][:, keep])
+        mlps.append(_whole(frozen, cache["mlp_out", site.layer][:, keep]))
+    embedding = _whole(frozen, cache["resid_pre", sites[0].layer][:, keep])
     constant, beside = frozen.rest()
     others = [*mlps, embedding, biases + constant]
     others += [beside] if readout.pooled_by not in ("", readout.pool) else []

@@ -47,18 +47,18 @@ def patch_distance(model: Model, images: Any, *, batch_size: int = 16) -> ImageS
     grid, sites = grid_of(model, pixels), vision_sites(model)
     centres = torch.from_numpy(grid.centres())
     apart = torch.cdist(centres, centres)
-    found = []
+    distances = []
     for patterns in image_patterns(model, pixels, batch_size):
         rows = []
         for p in patterns.values():
-            own = p[:, :, grid.prefix :, grid.prefix :].cpu()
-            total = own.sum(-1)
-            mean = (own * apart).sum(-1) / total.clamp_min(1e-12)
+            weights = p[:, :, grid.prefix :, grid.prefix :].cpu()
+            total = weights.sum(-1)
+            mean = (weights * apart).sum(-1) / total.clamp_min(1e-12)
             rows.append(torch.where(total > 1e-12, mean, torch.nan).nanmean(-1))
-        found.append(torch.cat(rows, 1))
+        distances.append(torch.cat(rows, 1))
     return head_scores(
         sites,
-        {("patch_distance", "patches"): joined_heads(found).numpy()},
+        {("patch_distance", "patches"): joined_heads(distances).numpy()},
         image_provenance(model, pixels, "patch_distance", null="uniform attention"),
         null={"patch_distance": float(np.mean(apart.numpy()))},
         notes={"grid": f"{grid.rows} x {grid.columns} patches"},

@@ -22,8 +22,8 @@ def image_patterns(model: Model, pixels: Tensor, batch_size: int = 16) -> Iterat
     """Yield the patterns of all layers of the image tower, for a few images at a time."""
     sites = vision_sites(model)
     for inputs in batches_of(model, pixels, size=batch_size):
-        own = model.capture(inputs, ("pattern",), stack=sites[0].stack)
-        yield {site: own["pattern", site.layer].double() for site in sites}
+        cache = model.capture(inputs, ("pattern",), stack=sites[0].stack)
+        yield {site: cache["pattern", site.layer].double() for site in sites}
 
 
 def grid_of(model: Model, pixels: Tensor) -> PatchGrid:

@@ -21,18 +21,18 @@ _RESIDUAL = {torch.float64: 1e-10, torch.float32: 1e-4}  # relative to the large
 
 def pooling_of(model: Model) -> str:
     """Return the path of the pooling attention of a model."""
-    found = [
+    paths = [
         name
         for name, each in model.module.named_modules()
         if isinstance(getattr(each, "probe", None), nn.Parameter)
         and isinstance(getattr(each, "attention", None), nn.MultiheadAttention)
     ]
-    if len(found) != 1:
+    if len(paths) != 1:
         raise UnreadableAttention(
-            f"{model.name} has {len(found)} pooling attentions with a learned query; SigLIP has "
+            f"{model.name} has {len(paths)} pooling attentions with a learned query; SigLIP has "
             "one. Where other models look is in image_maps and class_token_effects"
         )
-    return found[0]
+    return paths[0]
 
 
 def pooling_patterns(
@@ -41,18 +41,18 @@ def pooling_patterns(
     """Return the patterns, and the largest relative difference of what they should give."""
     name = pooling_of(model)
     pooling = model.module.get_submodule(name)
-    found, apart = [], 0.0
+    patterns, apart = [], 0.0
     for inputs in batches_of(model, pixels, size=size):
         stream, pooled = _own_run(model, pooling, inputs)
         pattern, wrong = _read(pooling, stream, pooled)
         apart = max(apart, wrong)
-        found.append(pattern)
+        patterns.append(pattern)
     if apart > _RESIDUAL.get(model.dtype, 1e-2):
         raise UnreadableAttention(
             f"{model.name}: pattern, values and output matrix of {name} differ from its own result "
             f"by {apart:.2g} of the largest value"
         )
-    return torch.cat(found), apart
+    return torch.cat(patterns), apart
 
 
 @held()

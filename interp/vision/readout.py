@@ -250,8 +250,8 @@ def image_output(model: Model, inputs: dict[str, Tensor]) -> tuple[Float[Tensor,
     module: Any = model.module
     with torch.no_grad():
         if "input_ids" in inputs and hasattr(module, "get_image_features"):
-            found = module.get_image_features(pixel_values=inputs["pixel_values"])
-            return getattr(found, "pooler_output", found), "embedding"
+            embedding = module.get_image_features(pixel_values=inputs["pixel_values"])
+            return getattr(embedding, "pooler_output", embedding), "embedding"
         out = module(pixel_values=inputs["pixel_values"])
     logits = getattr(out, "logits", None)
     if isinstance(logits, Tensor):
@@ -275,12 +275,12 @@ def image_readout(model: Model) -> ImageReadout:
     with torch.no_grad():
         for candidate in _candidates(model, width, tokens, sites[-1].module, kind):
             try:
-                found = candidate(stream)
+                predicted = candidate(stream)
             except (RuntimeError, TypeError):
                 continue  # shapes that do not fit
-            if found.shape != output.shape:
+            if predicted.shape != output.shape:
                 continue
-            if float((found - output).abs().max()) <= _CLOSE * float(output.abs().max()):
+            if float((predicted - output).abs().max()) <= _CLOSE * float(output.abs().max()):
                 return candidate
     raise UnreadableAttention(
         f"{model.name}: no norm, pooling ({', '.join(POOLS)}) and final matrix of it give its "

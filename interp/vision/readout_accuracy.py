@@ -82,10 +82,10 @@ def head_readouts(
             f"n_permutations={n_permutations}; at least one shuffle is needed as null"
         )
     pixels = image_batch(model, images)
-    given = np.asarray(labels)
-    if given.shape != (len(pixels),) or given.dtype.kind not in "iu":
+    targets = np.asarray(labels)
+    if targets.shape != (len(pixels),) or targets.dtype.kind not in "iu":
         raise OptionError(f"give one whole number as label for each of the {len(pixels)} images")
-    classes, index = np.unique(given, return_inverse=True)
+    classes, index = np.unique(targets, return_inverse=True)
     counts = np.bincount(index)
     if len(classes) < 2 or counts.min() < 4:
         raise OptionError(
@@ -144,11 +144,11 @@ def _features(
     grid, sites = grid_of(model, pixels), vision_sites(model)
     heads, last = [], []
     for inputs in batches_of(model, pixels, size=batch_size):
-        own = model.capture(inputs, ("z", "resid_post"), stack=sites[0].stack)
-        z = [own["z", s.layer].double() for s in sites]
+        cache = model.capture(inputs, ("z", "resid_post"), stack=sites[0].stack)
+        z = [cache["z", s.layer].double() for s in sites]
         z = [x[:, :, 0] if grid.class_token else x.mean(2) for x in z]
         heads.append([x[:, h] for x in z for h in range(x.shape[1])])
-        stream = own["resid_post", sites[-1].layer].double()
+        stream = cache["resid_post", sites[-1].layer].double()
         last.append(stream[:, 0] if grid.class_token else stream.mean(1))
     joined = [torch.cat(x).cpu().numpy() for x in zip(*heads, strict=True)]
     return joined, torch.cat(last).cpu().numpy()

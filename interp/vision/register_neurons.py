@@ -149,12 +149,12 @@ def _require(keep: int, cut: float | None, times: float) -> None:
 def _high_by_layer(
     model: Model, pixels: Tensor, first: int, cut: float | None, times: float, size: int
 ) -> Bool[np.ndarray, "layer image patch"]:
-    sites, found = vision_sites(model), []
+    sites, marks = vision_sites(model), []
     for inputs in batches_of(model, pixels, size=size):
-        own = model.capture(inputs, ("resid_post",), stack=sites[0].stack)
-        norms = [own["resid_post", s.layer].double().norm(dim=-1) for s in sites]
-        found.append(torch.stack([high_norm_patches(x[:, first:], cut, times) for x in norms]))
-    return torch.cat(found, 1).cpu().numpy()
+        cache = model.capture(inputs, ("resid_post",), stack=sites[0].stack)
+        norms = [cache["resid_post", s.layer].double().norm(dim=-1) for s in sites]
+        marks.append(torch.stack([high_norm_patches(x[:, first:], cut, times) for x in norms]))
+    return torch.cat(marks, 1).cpu().numpy()
 
 
 def _means(
@@ -167,21 +167,21 @@ def _means(
     size: int,
 ) -> list[list[Float[np.ndarray, "neuron image"]]]:
     """Return means at marked patches, at the others, and the gain at random ones, by layer."""
-    found: list[list[list[Tensor]]] = [[[] for _ in matrices] for _ in range(3)]
+    means: list[list[list[Tensor]]] = [[[] for _ in matrices] for _ in range(3)]
     marks = [torch.from_numpy(x).to(pixels.device) for x in (high, instead)]
     start = 0
     for inputs in batches_of(model, pixels, size=size):
         with read_neurons(model, matrices) as neurons:
             image_output(model, inputs)
         stop = start + len(inputs["pixel_values"])
-        own, other = (x[start:stop, :, None] for x in marks)
+        at_high, other = (x[start:stop, :, None] for x in marks)
         for i, layer in enumerate(matrices):
             patches = neurons[layer][:, first:].double()
-            found[0][i].append(_at(patches, own))
-            found[1][i].append(_at(patches, ~own))
-            found[2][i].append(_at(patches, other) - _at(patches, ~other))
+            means[0][i].append(_at(patches, at_high))
+            means[1][i].append(_at(patches, ~at_high))
+            means[2][i].append(_at(patches, other) - _at(patches, ~other))
         start = stop
-    return [[torch.cat(x).T.cpu().numpy() for x in layers] for layers in found]
+    return [[torch.cat(x).T.cpu().numpy() for x in layers] for layers in means]
 
 
 def _at(patches: Tensor, marked: Tensor) -> Float[Tensor, "image neuron"]:

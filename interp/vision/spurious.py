@@ -68,15 +68,15 @@ def cued_images(
     """Decompose images and check labels and cues."""
     parts = image_parts(model, images, batch_size=batch_size)
     directions, scale, _ = output_directions(parts, texts)
-    given = target_of(model, parts, labels, directions)
-    found = np.asarray(cues)
-    if found.shape != given.shape or found.dtype.kind not in "iu":
+    classes = target_of(model, parts, labels, directions)
+    suggested = np.asarray(cues)
+    if suggested.shape != classes.shape or suggested.dtype.kind not in "iu":
         raise OptionError(
-            f"give one cue for each of the {len(given)} images: the class it suggests, or -1"
+            f"give one cue for each of the {len(classes)} images: the class it suggests, or -1"
         )
-    if found.min() < -1 or found.max() >= len(directions):
+    if suggested.min() < -1 or suggested.max() >= len(directions):
         raise OptionError(f"a cue is outside -1 to {len(directions) - 1}, the classes of the model")
-    return CuedImages(parts, given, found, directions, scale)
+    return CuedImages(parts, classes, suggested, directions, scale)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -218,8 +218,10 @@ def _votes(
 def _difference(
     votes: Int[Array, " image"], wrong: Bool[Array, " image"], number: int
 ) -> Float[Array, " head"]:
-    found = [np.bincount(votes[x], minlength=number) / max(x.sum(), 1) for x in (wrong, ~wrong)]
-    return found[0] - found[1]
+    frequencies = [
+        np.bincount(votes[x], minlength=number) / max(x.sum(), 1) for x in (wrong, ~wrong)
+    ]
+    return frequencies[0] - frequencies[1]
 
 
 def _influence(
@@ -234,13 +236,13 @@ def _influence(
     the standard error of the difference, with the numbers of wrong and right images held.
     """
     cast = (votes[None] == np.arange(number)[:, None]).astype(float)
-    found = np.repeat(score[:, None], len(votes), 1)
+    values = np.repeat(score[:, None], len(votes), 1)
     if wrong.all() or not wrong.any():
-        return np.full(found.shape, np.nan)
+        return np.full(values.shape, np.nan)
     for which, sign in ((wrong, 1.0), (~wrong, -1.0)):
         share = cast[:, which].mean(1, keepdims=True)
-        found[:, which] += sign * len(votes) / which.sum() * (cast[:, which] - share)
-    return found
+        values[:, which] += sign * len(votes) / which.sum() * (cast[:, which] - share)
+    return values
 
 
 def _permuted(

@@ -57,6 +57,6 @@ def text_embeddings(
             )
         )
     with torch.no_grad():
-        found = module.get_text_features(**inputs)
-    found = getattr(found, "pooler_output", found).double()
-    return (found / found.norm(dim=-1, keepdim=True)).cpu().numpy()
+        embeddings = module.get_text_features(**inputs)
+    embeddings = getattr(embeddings, "pooler_output", embeddings).double()
+    return (embeddings / embeddings.norm(dim=-1, keepdim=True)).cpu().numpy()

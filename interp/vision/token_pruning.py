@@ -128,17 +128,17 @@ def prune_image_tokens(
         sets = [_largest(importance, size, rng)]
         sets += [_largest(np.zeros(importance.shape), size, rng) for _ in range(n_random)]
         values: dict[str, list[Array]] = {name: [] for name in rows}
-        for kept in sets:
-            out = logits(_outputs(model, pixels, kept, grid.prefix, batch_size))
+        for marks in sets:
+            out = logits(_outputs(model, pixels, marks, grid.prefix, batch_size))
             values["loss_change"].append(_loss(out, classes) - base)
             values["pruned_accuracy"].append((out.argmax(1) == classes).astype(float))
             if inside is not None:
-                values["object_kept"].append((inside * kept).sum(1))
-        for name, found in values.items():
-            if found:
-                rows[name].append(found[0])
-                null[name].append(float(np.mean(found[1:])))
-    names = [name for name, found in rows.items() if found]
+                values["object_kept"].append((inside * marks).sum(1))
+        for name, measured in values.items():
+            if measured:
+                rows[name].append(measured[0])
+                null[name].append(float(np.mean(measured[1:])))
+    names = [name for name, measured in rows.items() if measured]
     units = {
         "loss_change": "nats",
         "pruned_accuracy": "share of images",
@@ -175,12 +175,12 @@ def class_importance(
     chosen = known if layers is None else list(layers)
     if not chosen or not set(chosen) <= set(known):
         raise OptionError(f"layers={layers}; give some of {', '.join(map(str, known))}")
-    grid, found = grid_of(model, pixels), []
+    grid, importance = grid_of(model, pixels), []
     for patterns in image_patterns(model, pixels):
         rows = class_rows(patterns, grid)
         mine = [x.mean(1) for s, x in rows.items() if s.layer in chosen]
-        found.append(torch.stack(mine).mean(0))
-    return torch.cat(found).cpu().numpy()
+        importance.append(torch.stack(mine).mean(0))
+    return torch.cat(importance).cpu().numpy()
 
 
 def hide_patches(
@@ -197,15 +197,15 @@ def _outputs(
     model: Model, pixels: Tensor, kept: Bool[Array, "image patch"], first: int, size: int
 ) -> Float[Array, "image out"]:
     """Return the outputs of the model while the dropped patches are hidden."""
-    sites, found, start = vision_sites(model), [], 0
+    sites, outputs, start = vision_sites(model), [], 0
     heads = [f"L{s.layer}H{h}" for s in sites for h in range(s.n_heads)]
     for inputs in batches_of(model, pixels, size=size):
         stop = start + len(inputs["pixel_values"])
         hide = partial(hide_patches, kept=torch.from_numpy(kept[start:stop]), first=first)
         with model.edited(set_pattern(heads, hide, stack=sites[0].stack)):
-            found.append(image_output(model, inputs)[0].double().cpu().numpy())
+            outputs.append(image_output(model, inputs)[0].double().cpu().numpy())
         start = stop
-    return np.concatenate(found)
+    return np.concatenate(outputs)
 
 
 def _largest(
@@ -214,9 +214,9 @@ def _largest(
     """Mark the patches of the largest scores; equal scores are ordered at random."""
     # rounded, since equal attention differs in its last digits
     order = np.lexsort((rng.random(scores.shape), -scores.round(9)))[:, :size]
-    kept = np.zeros(scores.shape, dtype=bool)
-    np.put_along_axis(kept, order, True, axis=1)
-    return kept
+    marks = np.zeros(scores.shape, dtype=bool)
+    np.put_along_axis(marks, order, True, axis=1)
+    return marks
 
 
 def _loss(logits: Float[Array, "image class"], classes: Array) -> Float[Array, " image"]:

@@ -113,7 +113,7 @@ def cache(
     from interp.report.printed.cache import text_of_cache
 
     shared: Any = {"seed": seed, "progress": progress}
-    kept: Any = {"sink": sink, "batch_size": batch_size, **shared}
+    options: Any = {"sink": sink, "batch_size": batch_size, **shared}
     if (budget is not None or max_loss is not None) and not cards:
         from interp.cache import cache_plan
 
@@ -126,14 +126,14 @@ def cache(
             level=confidence or 0.95,
             length=length,
             recent=recent or one,
-            **kept,
+            **options,
         )
         if export is not None:
             plan.export(export, format)
             run.voice.note(f"{export}: the plan, for {format}")
-        found: dict[str, Result] = {"plan": plan}
+        results: dict[str, Result] = {"plan": plan}
     elif sources_of:
-        found = {"sources": _sources(model, needles, max_length, **shared)}
+        results = {"sources": _sources(model, needles, max_length, **shared)}
     else:
         from interp.cache import cache_cards, retrieval_methods
         from interp.cache.patterns import read_pattern
@@ -141,7 +141,7 @@ def cache(
         if published is not None:
             read_pattern(published, model)  # refused before anything is measured
         bound = 0.01 if max_loss is None else max_loss
-        carded = cache_cards(model, prompts, recent=recent or None, max_loss=bound, **kept)
+        carded = cache_cards(model, prompts, recent=recent or None, max_loss=bound, **options)
         methods = retrieval_methods(
             model,
             task=needles,
@@ -152,18 +152,18 @@ def cache(
         )
         if export is not None:
             _export_gates(run, methods, export)
-        found = {"cards": carded, "methods": methods}
-    run.say(text_of_cache(model.name, found, top))
+        results = {"cards": carded, "methods": methods}
+    run.say(text_of_cache(model.name, results, top))
     if run.out is not None:
         about = {"hash": model.content_hash} | {
             name: run.values[name] for name in run.declared.given if name != "prompts"
         }
         about["prompts"] = None if prompts is None else str(prompts)
-        for stem, result in found.items():
+        for stem, result in results.items():
             name = model.name.replace("bundled:", "")
             folder = write_files(result, run.out, name, stem, about, run.voice)
             result.save(folder / f"{stem}.json")
-    return [*found.values()]
+    return [*results.values()]
 
 
 def _export_gates(run: Run, methods: Any, folder: Path) -> None:

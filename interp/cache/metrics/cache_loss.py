@@ -65,13 +65,13 @@ def cache_loss(
     window, heads = Window(sink, recent), kv_heads(model)
     require_longer(prompts, window)
     losses = CutLosses(model, prompts, scored=scored)
-    found = {}
+    increases = {}
     for done, head in enumerate(heads, 1):
-        found[head] = torch.from_numpy(losses({head: window}))
+        increases[head] = torch.from_numpy(losses({head: window}))
         lab.progress("cache_loss", done, len(heads))
     values = {}
     for site in cached_sites(model):
-        each = [found[h] for h in heads if (h.stack, h.layer) == (site.stack, site.layer)]
+        each = [increases[h] for h in heads if (h.stack, h.layer) == (site.stack, site.layer)]
         values[site] = torch.stack(each, 1).repeat_interleave(site.n_heads // site.n_kv_heads, 1)
     notes = {"uncut loss": float(losses.full.mean()), "prompts": prompts.design}
     return Trials(values, notes=notes, clusters=prompts.clusters)

@@ -85,7 +85,7 @@ def trained_gates(
             )
         )
     values = {
-        site: torch.stack([found[site] for found in each]).repeat_interleave(
+        site: torch.stack([gates[site] for gates in each]).repeat_interleave(
             site.n_heads // site.n_kv_heads, 1
         )
         for site in each[0]

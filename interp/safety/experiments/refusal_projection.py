@@ -44,6 +44,6 @@ def refusal_projection(
     from interp.safety.projection import as_trials, crossed
 
     sets = sets_of(model, task, n=n, max_length=max_length, seed=lab.seed)
-    found = crossed(model, sets, layer=None if layer < 0 else layer, seed=lab.seed)
+    projections = crossed(model, sets, layer=None if layer < 0 else layer, seed=lab.seed)
     lab.progress("refusal_projection", 1, 1)
-    return Trials(as_trials(found), notes=sets.about())
+    return Trials(as_trials(projections), notes=sets.about())

@@ -48,9 +48,9 @@ def ships(
     from interp.safety.removal import trials
 
     sets = sets_of(model, task, n=n, max_length=max_length, seed=lab.seed)
-    found = trials(model, sets, "uniform-attention" if uniform else "zero", both=contrast)
+    divergences = trials(model, sets, "uniform-attention" if uniform else "zero", both=contrast)
     lab.progress("ships", 1, 1)
     if not contrast:
-        return Trials(found["harmful"], notes=sets.about())
-    pairs = {site: (x, found["harmless"][site]) for site, x in found["harmful"].items()}
+        return Trials(divergences["harmful"], notes=sets.about())
+    pairs = {site: (x, divergences["harmless"][site]) for site, x in divergences["harmful"].items()}
     return Trials(as_trials(pairs), notes=sets.about())

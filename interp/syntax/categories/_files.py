@@ -72,11 +72,11 @@ def texts_of_treebank(treebank: Treebank) -> list[LabelledText]:
     Sentences whose text does not consist of their words are left out. The group of a word is its
     part of speech.
     """
-    kept = [s for s in treebank if s.spans is not None]
+    sentences = [s for s in treebank if s.spans is not None]
     texts = []
-    for first in range(0, len(kept), SENTENCES):
+    for first in range(0, len(sentences), SENTENCES):
         text, spans = "", []
-        for sentence in kept[first : first + SENTENCES]:
+        for sentence in sentences[first : first + SENTENCES]:
             text += " " * bool(text)
             for (start, end), tag in zip(refined(sentence), sentence.upos, strict=True):
                 if end > start and tag != "_":
@@ -97,10 +97,10 @@ def _jsonl(where: str, line: str) -> LabelledText:
         raise PromptError(f"{where}: no text; expected an object such as {EXAMPLE}")
     if unknown := sorted(row.keys() - {"text", "spans", "document"}):
         raise PromptError(f"{where}: unknown field {unknown[0]!r}; expected {EXAMPLE}")
-    given = row.get("spans", [])
-    if not isinstance(given, list):
+    entries = row.get("spans", [])
+    if not isinstance(entries, list):
         raise PromptError(f"{where}: 'spans' is not a list; expected {EXAMPLE}")
-    spans = tuple(_span(where, x, len(row["text"])) for x in given)
+    spans = tuple(_span(where, x, len(row["text"])) for x in entries)
     return LabelledText(row["text"], spans, str(row.get("document", "")))
 
 

@@ -93,7 +93,7 @@ def people_texts(n: int = 16, *, n_sentences: int = 7, seed: int = 0) -> list[La
     group. The two people of a document have different pronouns.
     """
     rng = np.random.default_rng(seed)
-    women, men = ([p for p, said in PEOPLE.items() if said == x] for x in ("she", "he"))
+    women, men = ([p for p, pronoun in PEOPLE.items() if pronoun == x] for x in ("she", "he"))
     nouns = [w for words in TOPICS.values() for w in words.split()]
     texts = []
     for number in range(n):
@@ -183,21 +183,21 @@ DELIMITER = r"[.,;:!?]+(?=\s|$)"
 
 def with_pattern(texts: list[LabelledText], pattern: str, label: str) -> list[LabelledText]:
     """Return the texts with the matches of a regular expression as their spans."""
-    found = [
+    marked = [
         t.with_spans(Span(*m.span(), label) for m in re.finditer(pattern, t.text)) for t in texts
     ]
-    if not any(t.spans for t in found):
+    if not any(t.spans for t in marked):
         raise PromptError(f"the texts hold no {label}; give texts with some")
-    return found
+    return marked
 
 
 def with_brackets(texts: list[LabelledText]) -> list[LabelledText]:
     """Return the texts with their brackets as spans; those of code are kept, others are matched."""
     sides = ("opening", "closing")
-    found = []
+    marked = []
     for text in texts:
-        own = [s for s in text.spans if s.label in sides and s.group]
-        found.append(text.with_spans(own or bracket_spans(text.text)))
-    if not any(t.spans for t in found):
+        brackets = [s for s in text.spans if s.label in sides and s.group]
+        marked.append(text.with_spans(brackets or bracket_spans(text.text)))
+    if not any(t.spans for t in marked):
         raise PromptError("the texts hold no matching brackets; give texts with some")
-    return found
+    return marked

@@ -158,7 +158,7 @@ def measured_categories(
         [c.read(c.codes), *(c.read(_elsewhere(c.codes, documents, rng)) for _ in range(draws))]
         for c in categories
     ]
-    found: list[list[dict[Site, list[Tensor]]]] = [[{} for _ in v] for v in versions]
+    by_category: list[list[dict[Site, list[Tensor]]]] = [[{} for _ in v] for v in versions]
     for start in range(0, len(prompts), batch_size):
         which = range(start, min(start + batch_size, len(prompts)))
         batch = prompts.part(which)
@@ -167,15 +167,15 @@ def measured_categories(
             model.require_finite(call, site)
             if site.stack == "cross":
                 return
-            for category, codes, into in zip(categories, versions, found, strict=True):
-                for version, kept in zip(codes, into, strict=True):
+            for category, codes, into in zip(categories, versions, by_category, strict=True):
+                for version, by_site in zip(codes, into, strict=True):
                     mine = Prompts(tuple(tuple(version[i].tolist()) for i in which))
                     rows = _per_text(call, real, mine, category, engine)
-                    kept.setdefault(site, []).append(rows)
+                    by_site.setdefault(site, []).append(rows)
 
         model.read(batch, visit, last=1, streamed=engine != "stored")
         advance(which.stop, len(prompts))
-    return [_joined(each) for each in found]
+    return [_joined(each) for each in by_category]
 
 
 def _per_text(
@@ -190,21 +190,21 @@ def _per_text(
     mass, number, around, among = (values[x.name].double() for x in asked)
     counts = real[:, None, :] & (number > 0) & (number < among)
     share = number / among.clamp_min(1)
-    found = [mass - share * around, mass, share.expand_as(mass)]
-    rows = torch.stack([torch.where(counts, x, torch.nan).nanmean(-1) for x in found], -1)
+    statistics = [mass - share * around, mass, share.expand_as(mass)]
+    rows = torch.stack([torch.where(counts, x, torch.nan).nanmean(-1) for x in statistics], -1)
     return rows.cpu()
 
 
 def _joined(found: Sequence[Mapping[Site, list[Tensor]]]) -> CategoryValues:
-    own, *others = ({site: torch.cat(x) for site, x in each.items()} for each in found)
-    values = {site: x[..., 0] for site, x in own.items()}
+    measured, *others = ({site: torch.cat(x) for site, x in each.items()} for each in found)
+    values = {site: x[..., 0] for site, x in measured.items()}
     null = (
-        {site: torch.stack([o[site][..., 0] for o in others]).nanmean(0) for site in own}
+        {site: torch.stack([o[site][..., 0] for o in others]).nanmean(0) for site in measured}
         if others
         else {}
     )
-    mass = {site: x[..., 1] for site, x in own.items()}
-    share = torch.stack([x[..., 2].nanmean() for x in own.values()]).nanmean()
+    mass = {site: x[..., 1] for site, x in measured.items()}
+    share = torch.stack([x[..., 2].nanmean() for x in measured.values()]).nanmean()
     return CategoryValues(values, null, mass, float(share))
 
 
@@ -218,14 +218,16 @@ def _elsewhere(
     of no word.
     """
     out = []
-    for i, own in enumerate(codes):
+    for i, text_codes in enumerate(codes):
         drawn = longest = np.zeros(0, dtype=np.int64)
         for j in rng.permutation(len(codes)):
             if documents[j] != documents[i] and len(codes[j]) > len(drawn):
                 drawn = np.r_[drawn, codes[j][len(drawn) :]]
                 longest = codes[j]
-        drawn = np.r_[drawn, np.resize(longest, max(len(own) - len(drawn), 0))][: len(own)]
-        out.append(np.where(own < 0, own, np.maximum(drawn, 0)))
+        drawn = np.r_[drawn, np.resize(longest, max(len(text_codes) - len(drawn), 0))][
+            : len(text_codes)
+        ]
+        out.append(np.where(text_codes < 0, text_codes, np.maximum(drawn, 0)))
     return out
 
 
@@ -237,7 +239,7 @@ def trials_of(
     name: str,
 ) -> Trials:
     """Return a category's values as the trials of an experiment, one per text."""
-    [found] = measured_categories(
+    [measured] = measured_categories(
         model,
         at,
         [category],
@@ -245,7 +247,7 @@ def trials_of(
         draws=DRAWS if lab.notes else 0,
         advance=lambda done, total: lab.progress(name, done, total),
     )
-    if all(bool(x.isnan().all()) for x in found.values.values()):
+    if all(bool(x.isnan().all()) for x in measured.values.values()):
         raise PromptError(
             f"no query of the {len(at.ids)} texts sees a target of {category.name} beside another "
             f"token to compare it with; raise `length` or give other texts"
@@ -254,10 +256,10 @@ def trials_of(
     notes = {
         "texts": len(at.ids),
         "tokens of the category": f"{category.size} of {words} tokens of words",
-        "share of targets": f"{found.share:.4f} of the eligible tokens that a query sees",
+        "share of targets": f"{measured.share:.4f} of the eligible tokens that a query sees",
         "tokens of no word": "neither queries nor counted in shares",
     }
     if at.n_cut:
         notes["cut"] = f"{at.n_cut} texts, of which only the first `length` tokens are read"
     clusters = tuple(t.document or f"text {i}" for i, t in enumerate(at.texts))
-    return Trials(found.values, found.null or None, NULL, notes, clusters=clusters)
+    return Trials(measured.values, measured.null or None, NULL, notes, clusters=clusters)

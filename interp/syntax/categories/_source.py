@@ -41,9 +41,9 @@ def code_spans(source: str, language: str, where: str = "the source") -> list[Sp
     delimiter (`, : ; .`) and bracket. Those of other languages are keyword, operator, delimiter
     and bracket, and the grammar's names of all other leaves of the tree, such as `identifier`.
     """
-    found = _python(source, where) if language == "python" else _tree(source, language, where)
-    kinds = [Span(a, b, kind) for a, b, kind in found]
-    return kinds + bracket_spans(source, ((a, b) for a, b, kind in found if kind == "bracket"))
+    pieces = _python(source, where) if language == "python" else _tree(source, language, where)
+    kinds = [Span(a, b, kind) for a, b, kind in pieces]
+    return kinds + bracket_spans(source, ((a, b) for a, b, kind in pieces if kind == "bracket"))
 
 
 def bracket_spans(text: str, at: Iterable[tuple[int, int]] | None = None) -> list[Span]:
@@ -89,13 +89,13 @@ def _python(source: str, where: str) -> list[tuple[int, int, str]]:
         tokens = list(tokenize.generate_tokens(io.StringIO(source, newline="").readline))
     except (tokenize.TokenError, SyntaxError) as error:
         raise PromptError(f"{where} is not valid Python: {error}") from error
-    found = []
+    pieces = []
     for token in tokens:
         kind = _kind(token)
         start, end = (begins[row - 1] + column for row, column in (token.start, token.end))
         if kind and end > start:
-            found.append((start, end, kind))
-    return found
+            pieces.append((start, end, kind))
+    return pieces
 
 
 def _kind(token: tokenize.TokenInfo) -> str | None:
@@ -128,7 +128,7 @@ def _tree(source: str, language: str, where: str) -> list[tuple[int, int, str]]:
     root = sitter.Parser(sitter.Language(make())).parse(content).root_node
     if root.has_error:
         raise PromptError(f"{where} is not valid {language}, by the grammar of tree-sitter")
-    found = []
+    pieces = []
     for node in _leaves(root):
         text = content[node.start_byte : node.end_byte].decode()
         start = len(content[: node.start_byte].decode())
@@ -136,8 +136,8 @@ def _tree(source: str, language: str, where: str) -> list[tuple[int, int, str]]:
             continue
         named = "keyword" if text[0].isalpha() else _kind_of_sign(text)
         kind = node.type if node.is_named else named
-        found.append((start, start + len(text), kind))
-    return found
+        pieces.append((start, start + len(text), kind))
+    return pieces
 
 
 def _leaves(node: Any) -> Iterator[Any]:

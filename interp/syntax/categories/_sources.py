@@ -17,8 +17,8 @@ def texts_of_source(file: str, seed: int) -> list[LabelledText]:
         from interp.syntax.conllu import read_conllu
 
         return texts_of_treebank(read_conllu(folder("data") / "treebank.conllu"))
-    made = {"topics": topic_texts, "people": people_texts, "code": code_documents}
-    return made[file](seed=seed) if file in made else read_labelled_texts(file)
+    builders = {"topics": topic_texts, "people": people_texts, "code": code_documents}
+    return builders[file](seed=seed) if file in builders else read_labelled_texts(file)
 
 
 def require_label(texts: list[LabelledText], label: str, file: str) -> None:

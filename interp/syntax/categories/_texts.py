@@ -80,10 +80,10 @@ class Tokenized:
             at = np.zeros(len(text.text), dtype=np.int64)
             for start, end, code in sorted(spans, key=lambda s: s[0] - s[1]):
                 at[start:end] = code
-            found = [
+            token_codes = [
                 Counter(at[list(t)].tolist()).most_common(1)[0][0] if t else NO_WORD for t in tokens
             ]
-            out.append(np.array(found, dtype=np.int64))
+            out.append(np.array(token_codes, dtype=np.int64))
         return out
 
     def words(self) -> list[Codes]:
@@ -102,8 +102,8 @@ class Tokenized:
             rest = list(text.text)
             for start, end in whole:
                 rest[start:end] = " " * (end - start)
-            found = [m.span() for m in re.finditer(r"\w+(?:['\u2019]\w+)*|[^\w\s]", "".join(rest))]
-            numbers = enumerate(sorted({*whole, *found}), 1)
+            others = [m.span() for m in re.finditer(r"\w+(?:['\u2019]\w+)*|[^\w\s]", "".join(rest))]
+            numbers = enumerate(sorted({*whole, *others}), 1)
             marked.append([(start, end, number) for number, (start, end) in numbers])
         return self.codes(marked)
 
@@ -119,31 +119,31 @@ def tokenized(model: Model, texts: Sequence[LabelledText], length: int) -> Token
             f"be assigned to words; convert it with AutoTokenizer(..., use_fast=True)"
         )
     length = min(x for x in (length, model.limit) if x is not None)
-    unknown, kept = tokenizer.unk_token_id, []
+    unknown, read = tokenizer.unk_token_id, []
     words = lost = n_cut = 0
     for text in texts:
-        found = encoded_text(tokenizer, text.text, return_offsets_mapping=True, verbose=False)
-        ids = tuple(found["input_ids"])[:length]
-        n_cut += len(found["input_ids"]) > length
+        encoding = encoded_text(tokenizer, text.text, return_offsets_mapping=True, verbose=False)
+        ids = tuple(encoding["input_ids"])[:length]
+        n_cut += len(encoding["input_ids"]) > length
         inside = [
             tuple(i for i in range(a, b) if not text.text[i].isspace())
-            for a, b in found["offset_mapping"][: len(ids)]
+            for a, b in encoding["offset_mapping"][: len(ids)]
         ]
         here = [i for i, x in zip(ids, inside, strict=True) if x]
         words, lost = words + len(here), lost + sum(i == unknown for i in here)
         if here:
-            kept.append((text, ids, tuple(inside)))
+            read.append((text, ids, tuple(inside)))
     if words and lost > LEAST_KNOWN * words:
         raise PromptError(
             f"the vocabulary of {model.name} has no text: {lost} of {words} tokens of the labelled "
             f"texts are unknown to it; use a model of text"
         )
-    if len({text.document or str(i) for i, (text, _, _) in enumerate(kept)}) < 2:
+    if len({text.document or str(i) for i, (text, _, _) in enumerate(read)}) < 2:
         raise PromptError(
-            f"{len(kept)} of the labelled texts have words; give at least two documents, so that "
+            f"{len(read)} of the labelled texts have words; give at least two documents, so that "
             f"the labels of one can be compared with those of another"
         )
-    texts, ids, inside = zip(*kept, strict=True)
+    texts, ids, inside = zip(*read, strict=True)
     return Tokenized(texts, ids, inside, n_cut)
 
 

@@ -99,7 +99,7 @@ def thought_anchors(
         for chain in chains:
             require_answer(chain)
     progress = progress or silent
-    found = receiver_heads(
+    receivers = receiver_heads(
         model,
         chains,
         min_distance=min_distance,
@@ -109,7 +109,7 @@ def thought_anchors(
         progress=progress,
     )
     chosen = [
-        tuple(heads) if heads is not None else _others(found, i, n_heads)
+        tuple(heads) if heads is not None else _others(receivers, i, n_heads)
         for i in range(len(chains))
     ]
     sizes = [len(c) for c in chains]
@@ -153,7 +153,7 @@ def thought_anchors(
             for name, sem in sems.items():
                 values[name][part], sem[part] = getattr(rolled, name).T
     computed = {n: v for n, v in values.items() if np.isfinite(v).any() or n == "receiver"}
-    made = result_provenance(
+    provenance = result_provenance(
         model,
         "interp.text.chains.thought_anchors",
         Prompts(tuple(c.prompt for c in chains), "chains"),
@@ -184,7 +184,7 @@ def thought_anchors(
         attended,
         depends,
         tuple(chosen),
-        made,
+        provenance,
     )
 
 

@@ -131,9 +131,9 @@ class Anchors(Result):
             for c in range(len(self.chains)):
                 mine = self.of_chain == c
                 x, y = self.values[one][mine], self.values[other][mine]
-                kept = np.isfinite(x) & np.isfinite(y)
-                if kept.sum() > 2:
-                    pairs.append((x[kept], y[kept]))
+                finite = np.isfinite(x) & np.isfinite(y)
+                if finite.sum() > 2:
+                    pairs.append((x[finite], y[finite]))
             score = float(finite_mean(np.array([paired_spearman(x, y) for x, y in pairs])))
             boot = np.full(n_boot, np.nan)
             null = np.full(n_boot, np.nan)
@@ -205,12 +205,14 @@ def _p_beside_trend(
     pairs: list[tuple[np.ndarray, np.ndarray]], draws: int, rng: np.random.Generator
 ) -> float:
     """Return the permutation p of the correlation of ranks without their trend over sentences."""
-    found, nulls = [], []
+    correlations, nulls = [], []
     for x, y in pairs:
         one, other = _without_trend(x), _without_trend(y)
-        found.append(paired_spearman(one, other))
+        correlations.append(paired_spearman(one, other))
         nulls.append(_permuted(one, other, draws, rng))
-    return _permutation_p(float(finite_mean(np.array(found))), finite_mean(np.stack(nulls), 0))
+    return _permutation_p(
+        float(finite_mean(np.array(correlations))), finite_mean(np.stack(nulls), 0)
+    )
 
 
 def _without_trend(x: Float[np.ndarray, " sentence"]) -> Float[np.ndarray, " sentence"]:

@@ -99,18 +99,18 @@ class Chain:
                 f"{model.name} has no tokenizer, so it takes token ids: make a Chain of ids and "
                 "spans"
             )
-        given = sentence_spans(text) if spans is None else list(spans)
+        text_spans = sentence_spans(text) if spans is None else list(spans)
         ids, ends = _tokens(model, text)
-        starts = np.array([a for a, _ in given])
+        starts = np.array([a for a, _ in text_spans])
         owner = [-1 if end is None else int((starts < end).sum()) - 1 for end in ends]
-        found = []
-        for i in range(len(given)):
+        token_spans = []
+        for i in range(len(text_spans)):
             mine = [at for at, who in enumerate(owner) if who == i]
-            found.append((mine[0], mine[-1] + 1) if mine else (0, 0))
+            token_spans.append((mine[0], mine[-1] + 1) if mine else (0, 0))
         more = _plain_ids(model, question) if question else ()
         rest = _plain_ids(model, answer) if answer else ()
-        texts = tuple(text[a:b].strip() for a, b in given)
-        return cls(tuple(ids), tuple(found), texts, more, rest, name=name)
+        texts = tuple(text[a:b].strip() for a, b in text_spans)
+        return cls(tuple(ids), tuple(token_spans), texts, more, rest, name=name)
 
     @property
     def prompt(self) -> tuple[int, ...]:
@@ -120,10 +120,10 @@ class Chain:
     @property
     def labels(self) -> np.ndarray:
         """Sentence of each token of `ids`, -1 for none."""
-        found = np.full(len(self.ids), -1, dtype=np.int64)
+        sentences = np.full(len(self.ids), -1, dtype=np.int64)
         for i, (a, b) in enumerate(self.spans):
-            found[a:b] = i
-        return found
+            sentences[a:b] = i
+        return sentences
 
     def shuffled(self, seed: int) -> Chain:
         """Return the null: the tokens of all sentences in random order, in the same spans."""
@@ -183,5 +183,5 @@ def _tokens(model: Model, text: str) -> tuple[list[int], list[int | None]]:
 
 
 def _plain_ids(model: Model, text: str) -> tuple[int, ...]:
-    found = encoded_text(model.tokenizer, text, add_special_tokens=False, verbose=False)
-    return tuple(found["input_ids"])
+    encoding = encoded_text(model.tokenizer, text, add_special_tokens=False, verbose=False)
+    return tuple(encoding["input_ids"])

@@ -106,9 +106,9 @@ def answer_log_odds(
     """Sum the log odds of the answer's tokens in nats; probabilities would saturate."""
     x = logits.double()
     ids = torch.as_tensor(list(answer), device=x.device)[:, None]
-    own = x.gather(1, ids)[:, 0]
+    answer_logits = x.gather(1, ids)[:, 0]
     others = x.scatter(1, ids, -torch.inf).logsumexp(1)
-    return (own - others).sum()
+    return (answer_logits - others).sum()
 
 
 @takes_model

@@ -67,7 +67,7 @@ def linked_chains(
             f"{special + (filler or 1)}"
         )
     first = () if bos is None else (bos,)
-    found = []
+    chains = []
     for number in range(n_chains):
         rng = np.random.default_rng((seed, number))
         drawn = rng.permutation(ids)
@@ -101,7 +101,7 @@ def linked_chains(
             place = rng.integers(length - 1)
             text[source, place : place + 2] = pairs[-1]
         start = len(first)
-        found.append(
+        chains.append(
             Chain(
                 (*first, *map(int, text.ravel())),
                 tuple((start + i * length, start + (i + 1) * length) for i in range(n_sentences)),
@@ -113,4 +113,4 @@ def linked_chains(
                 f"planted {number}",
             )
         )
-    return found
+    return chains

@@ -154,14 +154,14 @@ def receiver_heads(
     if len(set(names)) < len(names):
         raise OptionError("two chains have the same name; give each its own name=")
     progress = progress or silent
-    found, nulls = [], []
+    scores, nulls = [], []
     for done, chain in enumerate(chains, 1):
-        found.append(_vertical(model, chain, min_distance, beyond))
+        scores.append(_vertical(model, chain, min_distance, beyond))
         if null:
             nulls.append(_vertical(model, chain.shuffled(seed), min_distance, beyond))
         progress("chains", done, len(chains))
-    kurtosis = np.stack([_kurtosis(v) for v in found], 1)
-    made = result_provenance(
+    kurtosis = np.stack([_kurtosis(v) for v in scores], 1)
+    provenance = result_provenance(
         model,
         "interp.text.chains.receiver_heads",
         Prompts(tuple(c.ids for c in chains), "chains"),
@@ -175,22 +175,22 @@ def receiver_heads(
         cached_heads(model),
         kurtosis,
         np.stack([_kurtosis(v) for v in nulls], 1) if null else np.full_like(kurtosis, np.nan),
-        np.concatenate(found, 1),
+        np.concatenate(scores, 1),
         np.concatenate([np.full(len(c), i) for i, c in enumerate(chains)]),
         tuple(t for c in chains for t in c.texts),
         names,
-        made,
+        provenance,
     )
 
 
 def _vertical(model: Model, chain: Chain, apart: int, beyond: bool) -> np.ndarray:
-    found: dict[Any, np.ndarray] = {}
+    scores: dict[Any, np.ndarray] = {}
 
     def use(site: Site, pairs: SentencePairs) -> None:
-        found[site] = vertical_scores(pairs, apart)
+        scores[site] = vertical_scores(pairs, apart)
 
     visit_sentence_attention(model, chain, use, beyond=beyond)
-    return np.concatenate([found[site] for site in cached_sites(model)])
+    return np.concatenate([scores[site] for site in cached_sites(model)])
 
 
 def _kurtosis(vertical: Float[np.ndarray, "head sentence"]) -> Float[np.ndarray, " head"]:

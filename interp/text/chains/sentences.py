@@ -27,17 +27,17 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
     or other word character (such as "...") is joined to the sentence before it.
     """
     cuts = [0]
-    for found in _END.finditer(text):
-        before = text[cuts[-1] : found.start() + len(found.group().rstrip())]
-        stopped = found.group().startswith(".") and not found.group().startswith("..")
-        lead = text[: found.start() + 1]
+    for match in _END.finditer(text):
+        before = text[cuts[-1] : match.start() + len(match.group().rstrip())]
+        stopped = match.group().startswith(".") and not match.group().startswith("..")
+        lead = text[: match.start() + 1]
         short = stopped and (_SHORT.search(lead[-12:]) or _NUMBERED.search(lead[-12:]))
-        if short and not re.search(r"\n[ \t]*\n", found.group()):
+        if short and not re.search(r"\n[ \t]*\n", match.group()):
             continue
         if re.search(r"\w", before):
-            cuts.append(found.end())
+            cuts.append(match.end())
         elif len(cuts) > 1:
-            cuts[-1] = found.end()
+            cuts[-1] = match.end()
     if cuts[-1] < len(text):
         if re.search(r"\w", text[cuts[-1] :]) or len(cuts) == 1:
             cuts.append(len(text))

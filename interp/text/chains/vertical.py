@@ -54,7 +54,7 @@ def visit_sentence_attention(
 def pair_sums(call: Call, labels: np.ndarray, n: int) -> SentencePairs:
     """Sum the attention of one prompt over the queries of one sentence and the keys of another."""
     heads, queries = call.z.shape[1:3]
-    found = np.zeros((heads, n, n), dtype=np.float32)
+    sums = np.zeros((heads, n, n), dtype=np.float32)
     changes = np.flatnonzero(np.diff(labels, prepend=labels[:1] - 1))
     size = max(1, BLOCK // (heads * queries))
     for start in range(0, queries, size):
@@ -68,8 +68,8 @@ def pair_sums(call: Call, labels: np.ndarray, n: int) -> SentencePairs:
         total = np.add.reduceat(mass, inside, axis=1)
         later, earlier = labels[inside + start], labels[keys]
         block = np.ix_(np.arange(heads), later[later >= 0], earlier[earlier >= 0])
-        found[block] += total[:, later >= 0][:, :, earlier >= 0]
-    return found
+        sums[block] += total[:, later >= 0][:, :, earlier >= 0]
+    return sums
 
 
 def first_keys(call: Call, end: int) -> Call:

@@ -101,7 +101,7 @@ def answer_sources(
     known = {(h.layer, h.head): i for i, h in enumerate(names)}
     if missing := [str(h) for h in chosen if (h.layer, h.head) not in known]:
         raise OptionError(f"{model.name} has no head {', '.join(missing)} with causal attention")
-    found, sems, fit = scores_by_way(
+    scores, sems, fit = scores_by_way(
         model,
         chain,
         mass,
@@ -113,10 +113,10 @@ def answer_sources(
         beyond=beyond,
         seed=seed,
     )
-    found.pop(BASELINE)
+    scores.pop(BASELINE)
     ranked = judged.columns["metric"] if judged is not None else ()
-    sure = {w: calibrated(judged, w, s) for w, s in found.items() if judged and w in ranked}
-    made = result_provenance(
+    sure = {w: calibrated(judged, w, s) for w, s in scores.items() if judged and w in ranked}
+    provenance = result_provenance(
         model,
         "interp.text.context.answer_sources",
         Prompts((chain.prompt,), "document"),
@@ -128,14 +128,14 @@ def answer_sources(
         beyond=beyond,
         calibrated_on=None if judged is None else judged.provenance.get("prompts_hash"),
     )
-    nothing, ways = np.full(len(chain.texts), np.nan), tuple(found)
+    nothing, ways = np.full(len(chain.texts), np.nan), tuple(scores)
     columns = {
         "sentence": [*range(len(chain.texts))] * len(ways),
         "text": [*chain.texts] * len(ways),
         "metric": np.repeat(ways, len(chain.texts)),
-        "score": np.concatenate([found[w] for w in ways]),
+        "score": np.concatenate([scores[w] for w in ways]),
         "sem": np.concatenate([sems.get(w, nothing) for w in ways]),
-        "null": np.repeat([float(found[w].mean()) for w in ways], len(chain.texts)),
+        "null": np.repeat([float(scores[w].mean()) for w in ways], len(chain.texts)),
         "n": 1,
         "unit": np.repeat([_UNITS[w] for w in ways], len(chain.texts)),
         "confidence": np.concatenate([sure.get(w, nothing) for w in ways]),
@@ -144,7 +144,7 @@ def answer_sources(
         "AnswerSources",
         columns,
         ("sentence",),
-        made,
+        provenance,
         {"name": chain.name, "fit": fit},
         why_no_per_prompt="the sentences are those of one prompt",
     )

@@ -39,7 +39,7 @@ def sentence_documents(
         )
     if model.tokenizer is None:
         raise PromptError(f"{model.name} has no tokenizer; use linked_chains, which needs none")
-    found = []
+    documents = []
     for number in range(n_documents):
         rng = np.random.default_rng((seed, number))
         frames = rng.choice(len(FRAMES), others + 1, replace=False)
@@ -71,5 +71,5 @@ def sentence_documents(
                 "linked_chains"
             )
         sources = tuple(i for i, which in enumerate(order) if which < copies)
-        found.append(Chain(**{**vars(chain), "sources": sources}))
-    return found
+        documents.append(Chain(**{**vars(chain), "sources": sources}))
+    return documents

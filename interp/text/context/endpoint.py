@@ -52,10 +52,10 @@ class Endpoint:
         whole = text + answer
         reply = self._reply(whole)
         try:
-            given = reply["choices"][0]["logprobs"]
-            tokens = [str(x) for x in given["tokens"]]
-            starts = [int(x) for x in given["text_offset"]]
-            values = given["token_logprobs"]
+            logprobs = reply["choices"][0]["logprobs"]
+            tokens = [str(x) for x in logprobs["tokens"]]
+            starts = [int(x) for x in logprobs["text_offset"]]
+            values = logprobs["token_logprobs"]
             assert len(tokens) == len(starts) == len(values)
         except (KeyError, IndexError, TypeError, ValueError, AssertionError) as error:
             raise LoadError(
@@ -65,14 +65,16 @@ class Endpoint:
         inside = [i for i, start in enumerate(starts) if len(text) <= start < len(whole)]
         if starts != sorted(starts) or not inside:
             raise LoadError(f"{self.url}: the places of its tokens do not cover the answer")
-        said = "".join(tokens[i] for i in inside)
+        returned = "".join(tokens[i] for i in inside)
         if starts[inside[0]] != len(text):
             raise PromptError(
                 f"a token reaches from the text into the answer {answer!r}; begin the answer with "
                 "its space"
             )
-        if said != answer:
-            raise LoadError(f"{self.url} says that the answer is {said!r}; it was given {answer!r}")
+        if returned != answer:
+            raise LoadError(
+                f"{self.url} says that the answer is {returned!r}; it was given {answer!r}"
+            )
         wrong = [v for v in (values[i] for i in inside) if not _is_log_probability(v)]
         if wrong:
             raise LoadError(f"{self.url} gives {wrong[0]!r} as the log-probability of a token")
@@ -165,22 +167,26 @@ def endpoint_sources(
     whole, noise = model.repeated("".join(parts) + question, answer)
     sets = np.concatenate([~np.eye(n, dtype=bool), visible])
     values = np.zeros(len(sets))
-    for at, kept in enumerate(sets):
-        values[at] = model.log_probability(_kept(parts, kept) + question, answer)
+    for at, shown in enumerate(sets):
+        values[at] = model.log_probability(_kept(parts, shown) + question, answer)
         report("requests", at + 3, len(sets) + 2)
-    found, sems = {"leave_one_out": whole - values[:n]}, {}
+    scores, sems = {"leave_one_out": whole - values[:n]}, {}
     fit = math.nan
     if n_ablations:
-        made = fit_of_sets(visible, values[n:], n_ablations, rng)
-        found["ablations"], sems["ablations"], fit = made.weights, made.sems, made.held_out
-    ways, nothing = tuple(found), np.full(n, np.nan)
+        ablation = fit_of_sets(visible, values[n:], n_ablations, rng)
+        scores["ablations"], sems["ablations"], fit = (
+            ablation.weights,
+            ablation.sems,
+            ablation.held_out,
+        )
+    ways, nothing = tuple(scores), np.full(n, np.nan)
     columns = {
         "sentence": [*range(n)] * len(ways),
         "text": parts * len(ways),
         "metric": np.repeat(ways, n),
-        "score": np.concatenate([found[w] for w in ways]),
+        "score": np.concatenate([scores[w] for w in ways]),
         "sem": np.concatenate([sems.get(w, nothing) for w in ways]),
-        "null": np.repeat([float(found[w].mean()) for w in ways], n),
+        "null": np.repeat([float(scores[w].mean()) for w in ways], n),
         "n": 1,
         "unit": "nats",
         "confidence": np.full(n * len(ways), np.nan),
@@ -244,14 +250,17 @@ def endpoint_faithfulness(
 
     Reference: DeYoung et al. 2020, "ERASER: A Benchmark to Evaluate Rationalized NLP Models".
     """
-    parts, given = _sentences(texts, answer), np.asarray(scores, dtype=float)
-    if given.shape != (len(parts),) or not np.isfinite(given).all():
+    parts, relevance = _sentences(texts, answer), np.asarray(scores, dtype=float)
+    if relevance.shape != (len(parts),) or not np.isfinite(relevance).all():
         raise OptionError(f"give one finite score for each of the {len(parts)} sentences")
     if n_random < 2:
         raise OptionError(f"n_random={n_random}; give at least 2 orders to compare with")
     n, report = len(parts), progress or silent
     rng = np.random.default_rng(seed)
-    orders = [np.array(ordered(given), dtype=int), *(rng.permutation(n) for _ in range(n_random))]
+    orders = [
+        np.array(ordered(relevance), dtype=int),
+        *(rng.permutation(n) for _ in range(n_random)),
+    ]
     whole, noise = model.repeated("".join(parts) + question, answer)
     falls: dict[bytes, float] = {}
 
@@ -262,20 +271,20 @@ def endpoint_faithfulness(
             report("requests", len(falls) + 2, len(orders) * (2 * n - 2) + 2)
         return falls[key]
 
-    found = np.zeros((2, len(orders)))
+    losses = np.zeros((2, len(orders)))
     for at, order in enumerate(orders):
         first = [np.isin(np.arange(n), order[:number]) for number in range(1, n)]
-        found[:, at] = np.mean([[fall(~some), fall(some)] for some in first], axis=0)
-    random = found[:, 1:]
+        losses[:, at] = np.mean([[fall(~some), fall(some)] for some in first], axis=0)
+    random = losses[:, 1:]
     columns = {
         "metric": ["comprehensiveness", "sufficiency"],
-        "score": found[:, 0],
+        "score": losses[:, 0],
         "null": random.mean(1),
         "null_sem": standard_error(random),
         "n": 1,
         "unit": "nats",
     }
-    stated = (parts, question, answer, given.tolist())
+    stated = (parts, question, answer, relevance.tolist())
     about = _provenance(model, "endpoint_faithfulness", stated, seed=seed, n_random=n_random)
     return ResultRows(
         "EndpointFaithfulness",

@@ -154,7 +154,7 @@ def judge_sources(
         x, y = fit_confidence(known, np.concatenate(known_sources))
         points.append((x, y))
         stated.append(np.interp(np.concatenate([source_shares(s) for s in mine]), x, y))
-    made = result_provenance(
+    provenance = result_provenance(
         model,
         "interp.text.context.judge_sources",
         Prompts(tuple(c.prompt for c in chains), "documents"),
@@ -174,7 +174,7 @@ def judge_sources(
     }
     random = np.array([len(chains[i].sources) / len(chains[i]) for i in judged])
     return judgement_rows(
-        labels, np.array(precision), random, np.array(stated), points, facts, made
+        labels, np.array(precision), random, np.array(stated), points, facts, provenance
     )
 
 
@@ -201,29 +201,29 @@ def scores_by_way(
     seed: int,
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], float]:
     """Return scores of a document by way, their standard errors, and the fit of the ridge."""
-    found: dict[str, np.ndarray] = {BASELINE: np.arange(1.0, len(chain) + 1)}
+    scores: dict[str, np.ndarray] = {BASELINE: np.arange(1.0, len(chain) + 1)}
     sems: dict[str, np.ndarray] = {}
     fit = np.nan
     by_heads = mass[list(picked)].sum(0) if len(picked) else mass.mean(0)
     order = np.array(ordered(by_heads if "heads" in ways else mass.mean(0)), dtype=int)
     among = sorted(order[: len(chain) if candidates is None else candidates].tolist())
     if "attention" in ways:
-        found["attention"] = mass.mean(0)
+        scores["attention"] = mass.mean(0)
     if "heads" in ways:
-        found["heads"] = by_heads
+        scores["heads"] = by_heads
     if "gradient" in ways:
-        found["gradient"] = gradient_by_sentence(model, chain, beyond=beyond)
+        scores["gradient"] = gradient_by_sentence(model, chain, beyond=beyond)
     if "ablations" in ways:
         ridge = ridge_of_ablations(
             model, chain, among, ablations=ablations, batch_size=batch_size, seed=seed
         )
-        found["ablations"], sems["ablations"], fit = ridge.weights, ridge.sems, ridge.held_out
+        scores["ablations"], sems["ablations"], fit = ridge.weights, ridge.sems, ridge.held_out
     if "leave_one_out" in ways:
-        found["leave_one_out"] = left_out(model, chain, among, batch_size=batch_size)
-    return found, sems, fit
+        scores["leave_one_out"] = left_out(model, chain, among, batch_size=batch_size)
+    return scores, sems, fit
 
 
 def _truth(chain: Chain) -> np.ndarray:
-    found = np.zeros(len(chain), dtype=bool)
-    found[list(chain.sources)] = True
-    return found
+    marks = np.zeros(len(chain), dtype=bool)
+    marks[list(chain.sources)] = True
+    return marks

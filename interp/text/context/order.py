@@ -42,14 +42,18 @@ def place_preference(
 
 def placed_passages(relevance: Sequence[float], preference: Sequence[float]) -> tuple[int, ...]:
     """Return the passage of each place: the most relevant at the most preferred one."""
-    own, place = np.asarray(relevance, float), np.asarray(preference, float)
-    if own.shape != place.shape or own.ndim != 1 or not np.isfinite([own, place]).all():
+    relevances, place = np.asarray(relevance, float), np.asarray(preference, float)
+    if (
+        relevances.shape != place.shape
+        or relevances.ndim != 1
+        or not np.isfinite([relevances, place]).all()
+    ):
         raise OptionError(
-            f"{own.size} relevances for {place.size} places; give one finite number for each"
+            f"{relevances.size} relevances for {place.size} places; give one finite number for each"
         )
-    found = np.empty(len(own), int)
-    found[np.argsort(-place, kind="stable")] = np.argsort(-own, kind="stable")
-    return tuple(found.tolist())
+    order = np.empty(len(relevances), int)
+    order[np.argsort(-place, kind="stable")] = np.argsort(-relevances, kind="stable")
+    return tuple(order.tolist())
 
 
 @takes_model
@@ -101,7 +105,7 @@ def passage_order(
         raise OptionError(f"{len(relevance)} relevances for {len(chains)} chains")
     rng = np.random.default_rng(seed)
     preference: dict[tuple[int, int], np.ndarray] = {}
-    found = np.zeros((len(ORDERS), len(chains)))
+    effects = np.zeros((len(ORDERS), len(chains)))
     report = progress or silent
     for at, chain in enumerate(chains):
         _require(chain)
@@ -113,24 +117,26 @@ def passage_order(
                 model, *key, question=max(1, len(chain.question)), seed=seed
             )
         places = preference[key]
-        given = relevance[at] if relevance is not None else [i in chain.sources for i in range(n)]
-        own = _odds(model, chain, range(n))
+        relevances = (
+            relevance[at] if relevance is not None else [i in chain.sources for i in range(n)]
+        )
+        plain = _odds(model, chain, range(n))
         orders = {
-            "preferred": [placed_passages(given, places.tolist())],
-            "least preferred": [placed_passages(given, (-places).tolist())],
+            "preferred": [placed_passages(relevances, places.tolist())],
+            "least preferred": [placed_passages(relevances, (-places).tolist())],
             "random": [tuple(rng.permutation(n).tolist()) for _ in range(n_random)],
         }
         for row, name in enumerate(ORDERS):
-            found[row, at] = np.mean([_odds(model, chain, o) for o in orders[name]]) - own
+            effects[row, at] = np.mean([_odds(model, chain, o) for o in orders[name]]) - plain
         report("chains", at + 1, len(chains))
     columns = {
         "order": ORDERS,
-        "score": found.mean(1),
+        "score": effects.mean(1),
         "n": len(chains),
-        "null": found[2].mean(),
-        "sem": standard_error(found) if len(chains) > 1 else np.nan,
+        "null": effects[2].mean(),
+        "sem": standard_error(effects) if len(chains) > 1 else np.nan,
     }
-    made = model_provenance(model) | {
+    provenance = model_provenance(model) | {
         "prompts": "passages",
         "prompts_hash": sha256(
             repr([(c.ids, c.spans, c.question, c.answer) for c in chains]).encode()
@@ -147,7 +153,7 @@ def passage_order(
             f"{n} of {size}": tuple(map(float, x)) for (n, size), x in preference.items()
         },
     }
-    return ResultRows("PassageOrder", columns, ("order",), made, facts, found)
+    return ResultRows("PassageOrder", columns, ("order",), provenance, facts, effects)
 
 
 def _require(chain: Chain) -> None:

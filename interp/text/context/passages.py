@@ -31,7 +31,7 @@ class Passages:
         """Return the passages as the sentences of a chain."""
         ends = [sum(map(len, self.passages[: i + 1])) for i in range(len(self.passages))]
         spans = list(zip([0, *ends[:-1]], ends, strict=True))
-        made = Chain.of_text(
+        result = Chain.of_text(
             model,
             "".join(self.passages),
             question=self.question,
@@ -39,7 +39,7 @@ class Passages:
             spans=spans,
             name="passages",
         )
-        return replace(made, sources=self.sources)
+        return replace(result, sources=self.sources)
 
 
 def read_passages(path: str | Path) -> list[Passages]:

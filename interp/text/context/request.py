@@ -35,26 +35,26 @@ def asked(url: str, sent: Mapping[str, Any] | None, timeout: float = 60.0) -> An
         raise LoadError(
             f"{KEY} holds a line break or another character that no key has; set it again"
         )
-    found: Queue[Any] = Queue()
+    replies: Queue[Any] = Queue()
 
     def ask() -> None:
         try:
-            found.put(_reply(url, sent, key, time.monotonic() + timeout))
+            replies.put(_reply(url, sent, key, time.monotonic() + timeout))
         except BaseException as error:  # raised again in the thread that waits
-            found.put(error)
+            replies.put(error)
 
     # in a thread: a server may send the head of its answer byte by byte, without end
     Thread(target=ask, daemon=True).start()
     try:
-        reply = found.get(timeout=timeout + 1)
+        reply = replies.get(timeout=timeout + 1)
     except Empty:
         raise LoadError(f"{url} did not answer whole within {timeout:g} s") from None
     if not isinstance(reply, BaseException):
         return reply
     if not isinstance(reply, LoadError):
         raise reply
-    said = str(reply)
-    raise LoadError(said.replace(key, "[the key]") if key else said) from None
+    message = str(reply)
+    raise LoadError(message.replace(key, "[the key]") if key else message) from None
 
 
 def _reply(url: str, sent: Mapping[str, Any] | None, key: str, end: float) -> Any:
@@ -80,9 +80,9 @@ def _reply(url: str, sent: Mapping[str, Any] | None, key: str, end: float) -> An
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
         raise LoadError(f"{url} does not answer: {error_line(error)}") from error
     if reply.status_code >= 300:
-        told = " ".join(content[:300].decode(errors="replace").split())
+        message = " ".join(content[:300].decode(errors="replace").split())
         hint = f"; a key is read from {KEY}" if reply.status_code in (401, 403) else ""
-        raise LoadError(f"{url} answers {reply.status_code}: {told}{hint}")
+        raise LoadError(f"{url} answers {reply.status_code}: {message}{hint}")
     try:
         return parse_json(content)
     except ValueError as error:

@@ -71,19 +71,19 @@ def attention_by_head(
     # the row that writes the first answer token is the last of the prompt
     rows = torch.arange(start - 1, start - 1 + len(chain.answer))
     starts, ends = torch.tensor(chain.spans).T
-    found: dict[Site, np.ndarray] = {}
+    masses: dict[Site, np.ndarray] = {}
 
     def visit(site: Site, call: Call, real: torch.Tensor) -> None:
         if site in sites:
             model.require_finite(call, site)
             pattern = call.pattern(rows.to(call.z.device))[0].double().cpu().mean(1)
             total = torch.nn.functional.pad(pattern.cumsum(-1), (1, 0))
-            found[site] = (total[:, ends] - total[:, starts]).clamp_min(0).numpy()
+            masses[site] = (total[:, ends] - total[:, starts]).clamp_min(0).numpy()
 
     prompt, n = Prompts((chain.prompt[:-1],), "document"), len(chain.answer)
     logits = model.read(prompt, visit, last=n, streamed=True)
     right = logits[0, -n:].argmax(-1).tolist() == list(chain.answer)
-    return cached_heads(model), np.concatenate([found[s] for s in cached_sites(model)]), right
+    return cached_heads(model), np.concatenate([masses[s] for s in cached_sites(model)]), right
 
 
 def gradient_by_sentence(
@@ -114,7 +114,7 @@ def log_odds_without(
     model: Model, chain: Chain, hidden: Sequence[Sequence[int]], *, batch_size: int = 4
 ) -> Float[np.ndarray, " set"]:
     """Return the log odds of the answer with each set of sentences hidden from later tokens."""
-    n, found = len(chain.answer), []
+    n, odds = len(chain.answer), []
     keep = {"logits_to_keep": n + 1} if "logits_to_keep" in takes(model.module) else {}
     for start in range(0, len(hidden), batch_size):
         part = hidden[start : start + batch_size]
@@ -122,8 +122,8 @@ def log_odds_without(
         spans = [[chain.spans[i] for i in mine] for mine in part]
         with torch.no_grad(), model.edited(hide_spans(model, spans)):
             logits = model.run(inputs)[:, -n - 1 : -1]
-        found += [float(answer_log_odds(x, chain.answer)) for x in logits]
-    return np.array(found)
+        odds += [float(answer_log_odds(x, chain.answer)) for x in logits]
+    return np.array(odds)
 
 
 def left_out(
@@ -131,9 +131,9 @@ def left_out(
 ) -> Float[np.ndarray, " sentence"]:
     """Return the log odds lost with each sentence hidden alone; 0 for those not among the tried."""
     odds = log_odds_without(model, chain, [[], *([i] for i in among)], batch_size=batch_size)
-    found = np.zeros(len(chain))
-    found[list(among)] = odds[0] - odds[1:]
-    return found
+    losses = np.zeros(len(chain))
+    losses[list(among)] = odds[0] - odds[1:]
+    return losses
 
 
 def ridge_of_ablations(
@@ -157,10 +157,10 @@ def ridge_of_ablations(
     visible = rng.random((ablations + extra, len(among))) < VISIBLE
     sets = [[i for i, seen in zip(among, row, strict=True) if not seen] for row in visible]
     odds = log_odds_without(model, chain, sets, batch_size=batch_size)
-    own = fit_of_sets(visible, odds, ablations, rng)
-    found, sems = np.zeros(len(chain)), np.full(len(chain), np.nan)
-    found[list(among)], sems[list(among)] = own.weights, own.sems
-    return AblationFit(found, sems, own.held_out)
+    fit = fit_of_sets(visible, odds, ablations, rng)
+    weights, sems = np.zeros(len(chain)), np.full(len(chain), np.nan)
+    weights[list(among)], sems[list(among)] = fit.weights, fit.sems
+    return AblationFit(weights, sems, fit.held_out)
 
 
 def fit_of_sets(

@@ -70,14 +70,14 @@ def graph_of(
         seen = np.tril(np.ones_like(w, dtype=bool)) if causal else np.ones_like(w, dtype=bool)
     seen = np.asarray(seen, dtype=bool)
     even = seen / np.maximum(seen.sum(1, keepdims=True), 1)
-    kept = kept_edges(np.where(seen, w, 0), threshold)
-    a, b = np.nonzero(kept)
+    chosen = kept_edges(np.where(seen, w, 0), threshold)
+    a, b = np.nonzero(chosen)
     order = np.argsort(-w[a, b], kind="stable")
     edges = np.stack([a[order], b[order]], 1)
-    made = {"made_by": "interp.text.graphs.graph_of", "threshold": threshold} | {
+    settings = {"made_by": "interp.text.graphs.graph_of", "threshold": threshold} | {
         **(provenance or {})
     }
-    return AttentionGraph(names, w, even, edges, threshold, kind, made)
+    return AttentionGraph(names, w, even, edges, threshold, kind, settings)
 
 
 def over_layers(
@@ -181,10 +181,10 @@ def attention_graph(
     stacks = [s for s in model.stacks if s != "cross"]
     stack = stacks[-1] if "decoder" in stacks else stacks[0]
     layers: list[np.ndarray] = []
-    found = 0
+    n_chosen = 0
 
     def visit(site: Site, call: Call, real: torch.Tensor) -> None:
-        nonlocal found
+        nonlocal n_chosen
         if site.stack != stack:
             return
         mine = [h.head for h in chosen or () if h.layer == site.layer and h.stack in (None, stack)]
@@ -192,16 +192,18 @@ def attention_graph(
             return
         if mine and max(mine) >= site.n_heads:
             raise OptionError(f"{model.name} has {site.n_heads} heads in layer {site.layer}")
-        found += len(mine)
+        n_chosen += len(mine)
         pattern = call.pattern()[0]
         layers.append((pattern if chosen is None else pattern[mine]).double().cpu().numpy())
 
     model.read(prompts, visit, last=1)
-    if not layers or (chosen is not None and found < len(chosen)):
-        raise OptionError(f"{model.name} has {found} of the {len(chosen or ())} heads in {stack}")
+    if not layers or (chosen is not None and n_chosen < len(chosen)):
+        raise OptionError(
+            f"{model.name} has {n_chosen} of the {len(chosen or ())} heads in {stack}"
+        )
     matrix = over_layers(layers, over=over, residual=residual)
     first = int(skip_first)
-    made = result_provenance(
+    provenance = result_provenance(
         model,
         "interp.text.graphs.attention_graph",
         prompts,
@@ -217,5 +219,5 @@ def attention_graph(
         words(model, ids)[first:],
         threshold=threshold,
         kind=f"attention, {over}",
-        provenance=made,
+        provenance=provenance,
     )

@@ -79,18 +79,18 @@ class AttentionGraph(Result):
         """Return the weakly connected components, the largest first; a single node is one."""
         import networkx as nx
 
-        found = nx.weakly_connected_components(self.to_networkx())
-        return sorted((tuple(sorted(c)) for c in found), key=lambda c: (-len(c), c))
+        node_sets = nx.weakly_connected_components(self.to_networkx())
+        return sorted((tuple(sorted(c)) for c in node_sets), key=lambda c: (-len(c), c))
 
     def largest(self) -> AttentionGraph:
         """Return the largest weakly connected component as a graph of its own."""
-        kept = np.array(self.components()[0])
-        place = {int(old): new for new, old in enumerate(kept)}
+        members = np.array(self.components()[0])
+        place = {int(old): new for new, old in enumerate(members)}
         edges = [(place[a], place[b]) for a, b in self.edges.tolist() if a in place]
-        cut = np.ix_(kept, kept)
+        cut = np.ix_(members, members)
         return replace(
             self,
-            nodes=tuple(self.nodes[i] for i in kept),
+            nodes=tuple(self.nodes[i] for i in members),
             weights=self.weights[cut],
             even=self.even[cut],
             edges=np.array(edges, dtype=np.int64).reshape(-1, 2),
@@ -190,10 +190,10 @@ class AttentionGraph(Result):
         from interp.text.graphs.rewire import rewired, triads
 
         rng, pairs, n = np.random.default_rng(seed), self.edges.tolist(), len(self.nodes)
-        found = triads(n, pairs)
+        counts = triads(n, pairs)
         null = [triads(n, rewired(pairs, rng)) for _ in range(n_random)]
         rows = []
-        for name, count in found.items():
+        for name, count in counts.items():
             drawn = np.array([x[name] for x in null], dtype=float)
             if not count and not drawn.any():
                 continue
@@ -272,11 +272,11 @@ def adjacency_of(given: Any, nodes: tuple[str, ...]) -> np.ndarray:
                 f"an adjacency of shape {list(matrix.shape)} for {n} nodes; expected [{n}, {n}]"
             )
         return matrix.astype(bool)
-    found = np.zeros((n, n), dtype=bool)
+    adjacency = np.zeros((n, n), dtype=bool)
     for pair in given:
         a, b = (_node(x, nodes) for x in pair)
-        found[a, b] = True
-    return found
+        adjacency[a, b] = True
+    return adjacency
 
 
 def _node(x: Any, nodes: tuple[str, ...]) -> int:
@@ -309,8 +309,8 @@ def _louvain(
     for (a, b), w in zip(edges, weights.tolist(), strict=True):
         before = graph.get_edge_data(a, b, {"weight": 0.0})["weight"]
         graph.add_edge(a, b, weight=before + w)
-    found = nx.community.louvain_communities(graph, weight="weight", seed=seed)
+    communities = nx.community.louvain_communities(graph, weight="weight", seed=seed)
     labels = np.zeros(n, dtype=np.int64)
-    for at, mine in enumerate(sorted(found, key=min)):
+    for at, mine in enumerate(sorted(communities, key=min)):
         labels[list(mine)] = at
-    return labels, float(nx.community.modularity(graph, found, weight="weight"))
+    return labels, float(nx.community.modularity(graph, communities, weight="weight"))

@@ -78,10 +78,10 @@ class GraphInput:
         if nodes is None:
             nodes = _named(edges)
         names = tuple(map(str, nodes))
-        found = adjacency_of(edges, names)
-        found = found if directed else found | found.T
+        adjacency = adjacency_of(edges, names)
+        adjacency = adjacency if directed else adjacency | adjacency.T
         x = np.eye(len(names)) if features is None else np.asarray(features, dtype=np.float64)
-        return cls(names, found, x)
+        return cls(names, adjacency, x)
 
     def prompt(self) -> tuple[str, list[tuple[int, tuple[int, int]]]]:
         """Return a text that lists the edges, and the node and characters of every mention.
@@ -168,7 +168,7 @@ def node_attention(
         labels[0, a:b] = node
     n = len(graph.nodes)
     sizes = np.bincount(labels[labels >= 0].numpy(), minlength=n).astype(np.float64)
-    found = []
+    attention = []
 
     def visit(site: Site, call: Call, real: torch.Tensor) -> None:
         if site.stack == "cross":
@@ -177,7 +177,7 @@ def node_attention(
         asked = SegmentToSegment(at, at, n, n)
         values = attention_statistics_of(call, to_attention(call, real, None), [asked], "streamed")
         total = values[asked.name][0].double().cpu().numpy()
-        found.append(total / (sizes[:, None] * sizes[None, :]))
+        attention.append(total / (sizes[:, None] * sizes[None, :]))
 
     model.read(Prompts((chain.ids,), "edges"), visit, last=1, streamed=True)
-    return np.concatenate(found), chain
+    return np.concatenate(attention), chain

@@ -17,22 +17,22 @@ def rewired(edges: Edges, rng: np.random.Generator) -> list[tuple[int, int]]:
     No self-loop and no double edge arises. If every edge leads to an earlier node (causal
     attention), every edge of the result does.
     """
-    found = [(int(a), int(b)) for a, b in edges]
-    there = set(found)
-    causal = all(a > b for a, b in found)
-    if len(found) < 2:
-        return found
-    for one, other in rng.integers(len(found), size=(SWAPS * len(found), 2)).tolist():
-        (a, b), (c, d) = found[one], found[other]
+    pairs = [(int(a), int(b)) for a, b in edges]
+    there = set(pairs)
+    causal = all(a > b for a, b in pairs)
+    if len(pairs) < 2:
+        return pairs
+    for one, other in rng.integers(len(pairs), size=(SWAPS * len(pairs), 2)).tolist():
+        (a, b), (c, d) = pairs[one], pairs[other]
         new = (a, d), (c, b)
         if a == d or c == b or new[0] in there or new[1] in there:
             continue
         if causal and not (a > d and c > b):
             continue
-        there -= {found[one], found[other]}
+        there -= {pairs[one], pairs[other]}
         there |= set(new)
-        found[one], found[other] = new
-    return found
+        pairs[one], pairs[other] = new
+    return pairs
 
 
 def triads(n: int, edges: Edges) -> dict[str, int]:

@@ -88,13 +88,13 @@ def static_layers(
     seen = np.ones((n, n), dtype=bool) if adjacency is None else np.asarray(adjacency, dtype=bool)
     agreement, same, null, where = [], [], np.nan, []
     for at, scores in enumerate(arrays):
-        found, top, null = row_agreement(scores, seen)
-        agreement.append(found)
+        by_head, top, null = row_agreement(scores, seen)
+        agreement.append(by_head)
         same.append(top)
         where += [(at, h) for h in range(len(scores))]
-    made = {"made_by": "interp.text.graphs.static_layers"} | {**(provenance or {})}
-    found, top = (np.concatenate(x)[:, None] for x in (agreement, same))
-    return _rows(where, found, top.astype(float), np.array([null]), made)
+    settings = {"made_by": "interp.text.graphs.static_layers"} | {**(provenance or {})}
+    scores_by_head, top = (np.concatenate(x)[:, None] for x in (agreement, same))
+    return _rows(where, scores_by_head, top.astype(float), np.array([null]), settings)
 
 
 @takes_model
@@ -133,22 +133,22 @@ def static_heads(model: Model, prompts: Any, *, rows: int = ROWS) -> ResultRows:
     """
     from interp.cache.windows import cached_sites
 
-    given = Prompts.of(prompts, model)
-    given.check(model)
+    tokenized = Prompts.of(prompts, model)
+    tokenized.check(model)
     if rows < 2:
         raise OptionError(f"rows={rows}: at least two queries are compared")
-    short = [i for i, ids in enumerate(given.ids) if len(ids) < rows + 3]
+    short = [i for i, ids in enumerate(tokenized.ids) if len(ids) < rows + 3]
     if short:
         raise PromptError(
-            f"prompt {short[0]} has {len(given.ids[short[0]])} tokens; {rows} queries and three "
-            f"keys before them need {rows + 3}"
+            f"prompt {short[0]} has {len(tokenized.ids[short[0]])} tokens; {rows} queries and "
+            f"three keys before them need {rows + 3}"
         )
     sites = cached_sites(model)
     agreement, same, nulls = [], [], []
-    for ids in given.ids:
-        found: dict[Site, tuple[np.ndarray, np.ndarray, float]] = {}
+    for ids in tokenized.ids:
+        of_site: dict[Site, tuple[np.ndarray, np.ndarray, float]] = {}
 
-        def visit(site: Site, call: Call, real: torch.Tensor, ids=ids, found=found) -> None:
+        def visit(site: Site, call: Call, real: torch.Tensor, ids=ids, of_site=of_site) -> None:
             if site not in sites:
                 return
             import torch
@@ -157,16 +157,16 @@ def static_heads(model: Model, prompts: Any, *, rows: int = ROWS) -> ResultRows:
             keys = len(ids) - rows
             scores = call.scores(at)[0, :, :, :keys].double().cpu().numpy()
             seen = call.visible(at)[0].all(0)[:, :keys].cpu().numpy()
-            found[site] = row_agreement(scores, seen)
+            of_site[site] = row_agreement(scores, seen)
 
-        model.read(Prompts((ids,), given.design), visit, last=1)
-        agreement.append(np.concatenate([found[s][0] for s in sites]))
-        same.append(np.concatenate([found[s][1] for s in sites]))
-        nulls.append(np.mean([found[s][2] for s in sites]))
-    made = result_provenance(model, "interp.text.graphs.static_heads", given, rows=rows)
+        model.read(Prompts((ids,), tokenized.design), visit, last=1)
+        agreement.append(np.concatenate([of_site[s][0] for s in sites]))
+        same.append(np.concatenate([of_site[s][1] for s in sites]))
+        nulls.append(np.mean([of_site[s][2] for s in sites]))
+    provenance = result_provenance(model, "interp.text.graphs.static_heads", tokenized, rows=rows)
     where = [(s.layer, h) for s in sites for h in range(s.n_heads)]
     return _rows(
-        where, np.array(agreement).T, np.array(same).T.astype(float), np.array(nulls), made
+        where, np.array(agreement).T, np.array(same).T.astype(float), np.array(nulls), provenance
     )
 
 

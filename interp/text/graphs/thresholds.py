@@ -50,14 +50,14 @@ def kept_edges(
     if kind == "value":
         return there & (w >= number)
     if kind == "count":
-        found = np.zeros(w.size, dtype=bool)
-        found[np.argsort(-w, axis=None, kind="stable")[: int(number)]] = True
-        return found.reshape(w.shape) & there
+        largest = np.zeros(w.size, dtype=bool)
+        largest[np.argsort(-w, axis=None, kind="stable")[: int(number)]] = True
+        return largest.reshape(w.shape) & there
     if kind == "row":
-        found = np.zeros_like(there)
+        largest = np.zeros_like(there)
         order = np.argsort(-w, axis=1, kind="stable")[:, : int(number)]
-        np.put_along_axis(found, order, True, axis=1)
-        return found & there
+        np.put_along_axis(largest, order, True, axis=1)
+        return largest & there
     return there & (_significant(w, number) | _significant(w.T, number).T)
 
 

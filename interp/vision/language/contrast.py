@@ -106,7 +106,7 @@ def contrast_pictures(
     view, prompts = prompts_with_pictures(model, inputs, answers)
     rng = np.random.default_rng(seed)
     shape = len(branches), len(prompts)
-    change, random, kept = np.zeros(shape), np.full(shape, np.nan), np.zeros(shape)
+    change, random, counts = np.zeros(shape), np.full(shape, np.nan), np.zeros(shape)
     chosen: list[list[tuple[int, ...]]] = [[] for _ in branches]
     for j, prompt in enumerate(prompts):
         places = prompt.image.nonzero().flatten()
@@ -125,7 +125,7 @@ def contrast_pictures(
 
         for i, branch in enumerate(branches):
             keep = places[_kept(view, prompt, branch, gamma, lam, outliers)]
-            change[i, j], kept[i, j] = effect(keep), len(keep)
+            change[i, j], counts[i, j] = effect(keep), len(keep)
             if 0 < len(keep) < len(places):
                 sets = [places[rng.permutation(len(places))[: len(keep)]] for _ in range(n_random)]
                 random[i, j] = np.mean([effect(s) for s in sets])
@@ -140,9 +140,9 @@ def contrast_pictures(
         "seed": seed,
         "answers": tuple(map(int, answers)),
     }
-    made = provenance(view, inputs, "interp.vision.language.contrast_pictures", **options)
+    settings = provenance(view, inputs, "interp.vision.language.contrast_pictures", **options)
     measured = "contrast", "probability of the answer"
-    return token_effects(branches, measured, change, random, kept, chosen, prompts, made)
+    return token_effects(branches, measured, change, random, counts, chosen, prompts, settings)
 
 
 def combined(
@@ -152,8 +152,8 @@ def combined(
     beta: float,
 ) -> Float[Tensor, " vocabulary"]:
     """Return (1 + alpha) first - alpha second; -inf for tokens unlikely in the first run."""
-    made = (1 + alpha) * first - alpha * second
-    return made.masked_fill(first < np.log(beta) + first.max(), -torch.inf)
+    contrasted = (1 + alpha) * first - alpha * second
+    return contrasted.masked_fill(first < np.log(beta) + first.max(), -torch.inf)
 
 
 def blind_tokens(

@@ -99,7 +99,7 @@ def drop_tokens(
     require_option(n_random >= 1, f"n_random={n_random}: give at least 1")
     rng = np.random.default_rng(seed)
     shape = len(shares), len(prompts)
-    change, random, kept = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    change, random, counts = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     chosen: list[list[tuple[int, ...]]] = [[] for _ in shares]
     for j, prompt in enumerate(prompts):
         places = prompt.image.nonzero().flatten()
@@ -111,7 +111,7 @@ def drop_tokens(
             change[i, j] = _loss(view, prompt, best, layer) - plain
             sets = [places[rng.permutation(len(places))[:number]] for _ in range(n_random)]
             random[i, j] = np.mean([_loss(view, prompt, s, layer) - plain for s in sets])
-            kept[i, j] = number
+            counts[i, j] = number
             chosen[i].append(tuple(sorted(best.tolist())))
     options = {
         "layer": layer,
@@ -122,9 +122,9 @@ def drop_tokens(
         "answers": tuple(map(int, answers)),
     }
     changes = [f"drop {r:g} after layer {layer - 1}" for r in shares]
-    made = provenance(view, inputs, "interp.vision.language.drop_tokens", **options)
+    settings = provenance(view, inputs, "interp.vision.language.drop_tokens", **options)
     measured = "token_dropping", "nats"
-    return token_effects(changes, measured, change, random, kept, chosen, prompts, made)
+    return token_effects(changes, measured, change, random, counts, chosen, prompts, settings)
 
 
 def importance(
@@ -133,15 +133,15 @@ def importance(
     """Return the importance of each token of the picture; with "attention", in the layer before."""
     if by != "attention":
         return (class_attention if by == "class_token" else flow_importance)(view, prompt)
-    found: list[Tensor] = []
+    rows: list[Tensor] = []
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
         if not site.of_tower and site.layer == layer - 1:
             last = torch.tensor([call.z.shape[2] - 1], device=call.z.device)
-            found.append(call.pattern(last)[0, :, 0].double().mean(0).cpu())
+            rows.append(call.pattern(last)[0, :, 0].double().mean(0).cpu())
 
     view.read(prompt.inputs, visit)
-    return found[0][prompt.image]
+    return rows[0][prompt.image]
 
 
 def _loss(

@@ -84,19 +84,19 @@ def gaze_heads(
         panels = panel_of_tokens(int(prompt.image.sum()), n_panels, columns)
         each.append(_panel_masses(view, prompt, sites, panels))
     masses = np.stack(each)  # prompt head panel
-    own = np.take_along_axis(masses, np.array(targets)[:, None, None], 2)[..., 0].T
-    rest = (masses.sum(-1).T - own) / (n_panels - 1)
+    asked = np.take_along_axis(masses, np.array(targets)[:, None, None], 2)[..., 0].T
+    rest = (masses.sum(-1).T - asked) / (n_panels - 1)
     every = [(s, h) for s in sites for h in range(s.n_heads)]
-    found = {
+    table = {
         "stack": [s.stack for s, _ in every],
         "layer": [s.layer for s, _ in every],
         "head": [h for _, h in every],
-        "score": own.mean(1),
-        "sem": standard_error(own),
+        "score": asked.mean(1),
+        "sem": standard_error(asked),
         "n": len(prompts),
         "null": rest.mean(1),
     }
-    made = provenance(
+    settings = provenance(
         view,
         inputs,
         "interp.vision.language.gaze_heads",
@@ -105,7 +105,7 @@ def gaze_heads(
         targets=tuple(map(int, targets)),
     )
     facts = {"metric": "gaze", "unit": "attention mass"}
-    return ResultRows("GazeHeads", found, ("stack", "layer", "head"), made, facts, own)
+    return ResultRows("GazeHeads", table, ("stack", "layer", "head"), settings, facts, asked)
 
 
 def panel_of_tokens(n_tokens: int, n_panels: int, columns: int = 0) -> Int[np.ndarray, " token"]:
@@ -128,14 +128,14 @@ def _panel_masses(
     view: Model, prompt: PicturePrompt, sites: Sequence[Site], panels: np.ndarray
 ) -> Float[np.ndarray, "head panel"]:
     """Return the attention of the last token to each panel, for all heads."""
-    found: dict[Site, np.ndarray] = {}
+    masses: dict[Site, np.ndarray] = {}
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
         if site.of_tower:
             return
         last = torch.tensor([call.z.shape[2] - 1], device=call.z.device)
         row = call.pattern(last)[0, :, 0].double().cpu()[:, prompt.image].numpy()
-        found[site] = np.stack([row[:, panels == p].sum(1) for p in range(panels.max() + 1)], 1)
+        masses[site] = np.stack([row[:, panels == p].sum(1) for p in range(panels.max() + 1)], 1)
 
     view.read(prompt.inputs, visit)
-    return np.concatenate([found[site] for site in sites])
+    return np.concatenate([masses[site] for site in sites])

@@ -115,7 +115,7 @@ def grounding_heads(
         "null": [np.mean([known[each] for each in pool]) for pool in others],
         "image_mass": mass[order].numpy(),
     }
-    made = provenance(
+    settings = provenance(
         view,
         inputs,
         "interp.vision.language.grounding_heads",
@@ -129,7 +129,7 @@ def grounding_heads(
         "GroundingHeads",
         columns,
         ("stack", "layer", "head"),
-        made,
+        settings,
         facts | {"swapped": swapped},
         values,
     )
@@ -137,15 +137,15 @@ def grounding_heads(
 
 def _image_mass(view: Model, prompt: PicturePrompt, sites: Sequence[Site]) -> Tensor:
     """Return the attention of the last token to the picture, for all heads."""
-    found: dict[Site, Tensor] = {}
+    masses: dict[Site, Tensor] = {}
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
         if not site.of_tower:
             last = torch.tensor([call.z.shape[2] - 1], device=call.z.device)
-            found[site] = call.pattern(last)[0, :, 0].double().cpu()[:, prompt.image].sum(-1)
+            masses[site] = call.pattern(last)[0, :, 0].double().cpu()[:, prompt.image].sum(-1)
 
     view.read(prompt.inputs, visit)
-    return torch.cat([found[site] for site in sites])
+    return torch.cat([masses[site] for site in sites])
 
 
 def _others(

@@ -39,7 +39,7 @@ def flow_importance(view: Model, prompt: PicturePrompt) -> Float[Tensor, " image
     """
     relevance = _tower_attention(view, prompt)[1]
     grey = prompt.inputs["pixel_values"].double().cpu().flatten(0, -4).mean(1)
-    found = []
+    scores = []
     for picture, rows in zip(grey, relevance, strict=True):
         side = round(len(rows) ** 0.5)
         low = picture - picture.min()
@@ -48,8 +48,8 @@ def flow_importance(view: Model, prompt: PicturePrompt) -> Float[Tensor, " image
         patches = bins.unfold(0, tall, tall).unfold(1, wide, wide).flatten(0, 1).flatten(1)
         counts = torch.nn.functional.one_hot(patches, BINS).sum(1)
         entropy = torch.special.entr(counts / patches.shape[1]).sum(-1)
-        found.append(_scaled(rows) + _scaled(entropy[: len(rows)]))
-    return torch.cat(found)
+        scores.append(_scaled(rows) + _scaled(entropy[: len(rows)]))
+    return torch.cat(scores)
 
 
 def _scaled(x: Float[Tensor, " patch"]) -> Float[Tensor, " patch"]:
@@ -60,14 +60,14 @@ def _tower_attention(view: Model, prompt: PicturePrompt) -> tuple[Rows, Rows]:
     """Return what patches receive in the tower's last layer: from the class token, from patches."""
     number = int(prompt.image.sum())
     last = max((s for s in view.sites if s.of_tower), key=lambda s: s.layer)
-    found: list[Float[Tensor, "picture token token"]] = []
+    patterns: list[Float[Tensor, "picture token token"]] = []
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
         if site == last:
-            found.append(call.pattern().double().mean(1).cpu())
+            patterns.append(call.pattern().double().mean(1).cpu())
 
     view.read(prompt.inputs, visit)
-    [rows] = found
+    [rows] = patterns
     pictures, length = rows.shape[:2]
     patch = segment_labels(view, prompt.inputs, last, pictures, length)[0] != SPECIAL
     if bool(patch.all()) or pictures * int(patch.sum()) != number:

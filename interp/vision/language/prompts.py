@@ -54,7 +54,7 @@ def prompts_with_pictures(
     token = image_token(model.config)
     if answers is not None and len(answers) != len(parts):
         raise PromptError(f"{len(answers)} answers for {len(parts)} prompts; give one for each")
-    found = []
+    prompts = []
     for i, part in enumerate(parts):
         image = (part["input_ids"][0] == token).cpu()
         if not bool(image.any()):
@@ -64,14 +64,14 @@ def prompts_with_pictures(
             raise PromptError(
                 f"answer {i} is the token id {answer}; {model.name} knows 0 to {model.d_vocab - 1}"
             )
-        found.append(PicturePrompt(part, image, answer))
-    return view, found
+        prompts.append(PicturePrompt(part, image, answer))
+    return view, prompts
 
 
 def text_sites(view: Model) -> list[Site]:
     """Return the attentions over the text, in the order of layers."""
-    found = [s for s in view.sites if not s.of_tower and s.kind == "softmax"]
-    return sorted(found, key=lambda s: s.layer)
+    sites = [s for s in view.sites if not s.of_tower and s.kind == "softmax"]
+    return sorted(sites, key=lambda s: s.layer)
 
 
 def logits_after(view: Model, inputs: Mapping[str, Any]) -> Tensor:

@@ -198,12 +198,14 @@ def redistribution(
         chosen_on, judged = selection_halves(len(prompts), seed)
         dims = found_dims([ratios[i] for i in chosen_on], tau)
     draw = torch.Generator().manual_seed(seed)
-    change, random, kept = (np.zeros((1, len(judged))) for _ in range(3))
+    change, random, counts = (np.zeros((1, len(judged))) for _ in range(3))
     chosen: list[tuple[int, ...]] = []
     for at, i in enumerate(judged):
         prompt, image = prompts[i], prompts[i].image
         none = torch.zeros(len(image), dtype=torch.bool)
-        own = {s: x[:, list(dims)].amax(-1) >= tau if dims else none for s, x in ratios[i].items()}
+        sinks = {
+            s: x[:, list(dims)].amax(-1) >= tau if dims else none for s, x in ratios[i].items()
+        }
         options: Any = {"keep": keep, "rho": rho, "least": least}
         plain = answer_log_p(view, prompt)
 
@@ -216,13 +218,13 @@ def redistribution(
             with view.edited(redistributed([prompt], _marked(sites, [marks]), **options)):
                 return answer_log_p(view, prompt) - plain
 
-        change[0, at] = rise(own)
-        null = [{s: _shuffled(x, image, draw) for s, x in own.items()} for _ in range(n_random)]
+        change[0, at] = rise(sinks)
+        null = [{s: _shuffled(x, image, draw) for s, x in sinks.items()} for _ in range(n_random)]
         random[0, at] = np.mean([rise(marks) for marks in null])
-        visual = torch.stack([x & image for x in own.values()]).any(0)
+        visual = torch.stack([x & image for x in sinks.values()]).any(0)
         chosen.append(tuple(visual.nonzero().flatten().tolist()))
-        kept[0, at] = int((image & ~visual).sum())
-    made = provenance(
+        counts[0, at] = int((image & ~visual).sum())
+    settings = provenance(
         view,
         inputs,
         "interp.vision.language.redistribution",
@@ -242,21 +244,21 @@ def redistribution(
         measured,
         change,
         random,
-        kept,
+        counts,
         [chosen],
         [prompts[i] for i in judged],
-        made,
+        settings,
     )
 
 
 def _shuffled(sinks: Tensor, image: Tensor, draw: torch.Generator) -> Tensor:
     """Return as many random marks inside the picture, and outside it."""
-    found = torch.zeros_like(sinks)
+    drawn = torch.zeros_like(sinks)
     for part in (image, ~image):
         places = part.nonzero().flatten()
         picked = torch.randperm(len(places), generator=draw)[: int((sinks & part).sum())]
-        found[places[picked]] = True
-    return found
+        drawn[places[picked]] = True
+    return drawn
 
 
 def _marked(sites: Sequence[Site], marks: Sequence[Mapping[Site, Tensor]]) -> Marks:

@@ -141,20 +141,20 @@ def pruning_schedule(
 
 def _drawn(layers: int, keep: float, first: int, number: int, seed: int) -> list[Schedule]:
     """Draw schedules whose mean share is near the given one."""
-    rng, found = np.random.default_rng(seed), []
+    rng, schedules = np.random.default_rng(seed), []
     for _ in range(DRAWS):
-        if len(found) == number:
-            return found
+        if len(schedules) == number:
+            return schedules
         stages = rng.integers(1, min(STAGES, layers - first) + 1)
         starts = rng.choice(np.arange(first, layers), stages, replace=False)
         shares = np.ones(layers)
         for start in sorted(starts):
             shares[start:] *= rng.random()
         if abs(shares.mean() - keep) < NEAR:
-            found.append(tuple(shares.tolist()))
+            schedules.append(tuple(shares.tolist()))
     raise OptionError(
-        f"keep={keep}: of {DRAWS} drawn schedules of {layers} layers only {len(found)} have this"
-        f" mean share; give a lower n_random or another share"
+        f"keep={keep}: of {DRAWS} drawn schedules of {layers} layers only {len(schedules)} have "
+        f"this mean share; give a lower n_random or another share"
     )
 
 
@@ -177,7 +177,7 @@ def _effects(
     """Return per schedule the change of the answer's loss, and the divergence of the next token."""
     ranks = _ranks(view, prompt, by, layers)
     full = logits_after(view, prompt.inputs).log_softmax(-1)
-    found = []
+    effects = []
     for schedule in schedules:
         hidden = _hidden(prompt, ranks, schedule)
         of_layer = dict(zip(layers, hidden, strict=True))
@@ -188,23 +188,23 @@ def _effects(
 
         less = view.read(prompt.inputs, visit, stage="mix")[0, -1].double().cpu().log_softmax(-1)
         change = prompt.log_p(full) - prompt.log_p(less)
-        found.append((float(change), float((full.exp() * (full - less)).sum())))
-    return found
+        effects.append((float(change), float((full.exp() * (full - less)).sum())))
+    return effects
 
 
 def _hidden(prompt: PicturePrompt, ranks: Sequence[Tensor], schedule: Schedule) -> list[Tensor]:
     """Return which tokens each layer does not see."""
     places = prompt.image.nonzero().flatten()
-    hidden, left, found = prompt.image & False, places, []
+    hidden, left, masks = prompt.image & False, places, []
     for share, rank in zip(schedule, ranks, strict=True):
         number = max(1, round(share * len(places)))
         if number < len(left):
-            own = rank[torch.searchsorted(places, left)]
-            left = left[own.argsort(descending=True, stable=True)[:number]].sort().values
+            ranks_left = rank[torch.searchsorted(places, left)]
+            left = left[ranks_left.argsort(descending=True, stable=True)[:number]].sort().values
             hidden = prompt.image.clone()
             hidden[left] = False
-        found.append(hidden)
-    return found
+        masks.append(hidden)
+    return masks
 
 
 def _mixed_without(call: Call, hidden: Tensor, merged: bool) -> Tensor:

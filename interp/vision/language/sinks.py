@@ -146,19 +146,19 @@ def visual_sinks(
         "judged": tuple(judged),
         "sinks": tuple(positions for _, positions in measured),
     }
-    made = provenance(view, inputs, "interp.vision.language.visual_sinks", **options)
-    return ResultRows("VisualSinks", columns, ("stack", "layer", "head"), made, facts, share)
+    settings = provenance(view, inputs, "interp.vision.language.visual_sinks", **options)
+    return ResultRows("VisualSinks", columns, ("stack", "layer", "head"), settings, facts, share)
 
 
 def sink_ratios(view: Model, prompt: PicturePrompt, sites: Sequence[Site]) -> dict[Site, Tensor]:
     """Return |x| / RMS(x) of the residual stream before each layer, `[position, dimension]`."""
     layers = [s.layer for s in sites]
     cache = capture(view, prompt.inputs, ["resid_pre"], layers=layers, stack=sites[0].stack)
-    found = {}
+    ratios = {}
     for site in sites:
         x = cache["resid_pre", site.layer, site.stack][0].double().cpu()
-        found[site] = x.abs() / x.square().mean(-1, keepdim=True).sqrt().clamp_min(1e-30)
-    return found
+        ratios[site] = x.abs() / x.square().mean(-1, keepdim=True).sqrt().clamp_min(1e-30)
+    return ratios
 
 
 def found_dims(ratios: Sequence[Mapping[Site, Tensor]], tau: float) -> list[int]:
@@ -184,7 +184,7 @@ def _measured(
         site: (x[:, dims].amax(-1) >= tau if dims else torch.zeros(len(image)).bool()) & image
         for site, x in ratios.items()
     }
-    found: dict[Site, tuple[Tensor, ...]] = {}
+    measures: dict[Site, tuple[Tensor, ...]] = {}
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
         if site not in sinks:
@@ -206,12 +206,12 @@ def _measured(
         null = torch.where(total > 0, random / total.clamp_min(1e-30), torch.nan)
         rho, least = limits
         centric = (on_image >= least) & (on_sinks <= rho * on_image)
-        found[site] = share, null, on_image.mean(-1), centric.double().mean(-1)
+        measures[site] = share, null, on_image.mean(-1), centric.double().mean(-1)
 
     require_option(bool(after.any()), "a prompt ends with its picture; give text after it")
     view.read(prompt.inputs, visit)
     anywhere = torch.stack([*sinks.values()]).any(0)
-    return found, tuple(anywhere.nonzero().flatten().tolist())
+    return measures, tuple(anywhere.nonzero().flatten().tolist())
 
 
 def visual_sinks_summary(found: ResultRows) -> str:

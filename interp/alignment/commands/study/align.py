@@ -37,8 +37,8 @@ def _read(path: str) -> list[SentencePair]:
 def _pairs(run: Run) -> list[SentencePair]:
     from interp.alignment import made_sentence_pairs
 
-    given = run.values["pairs"]
-    return made_sentence_pairs(run.values["n"]) if given is None else given
+    pairs = run.values["pairs"]
+    return made_sentence_pairs(run.values["n"]) if pairs is None else pairs
 
 
 def _check(run: Run) -> None:
@@ -126,39 +126,39 @@ def align(
     from interp import alignment
     from interp.report.printed.alignment import alignments_text, translation_heads_text
 
-    found: Any
+    result: Any
     if method == "words":
-        found = alignment.word_alignment(
+        result = alignment.word_alignment(
             model, pairs, rows=rows, select=select, null=null, seed=seed, progress=progress
         )
-        text = alignments_text(found, top)
+        text = alignments_text(result, top)
     elif method == "heads":
-        found = alignment.translation_heads(model, pairs, seed=seed, progress=progress)
-        text = translation_heads_text(found, top)
+        result = alignment.translation_heads(model, pairs, seed=seed, progress=progress)
+        text = translation_heads_text(result, top)
     elif method == "simultaneous":
         from interp.policies import simultaneous
         from interp.report.printed.alignment import simultaneous_text
 
-        found = simultaneous(model, pairs, policy, heads=heads, progress=progress)
-        text = simultaneous_text(found)
+        result = simultaneous(model, pairs, policy, heads=heads, progress=progress)
+        text = simultaneous_text(result)
     else:
         from interp.lens import decoder_lens
         from interp.report.printed.lens import decoder_lens_text
 
         encoded = alignment.encode_pairs(model, pairs)
-        found = decoder_lens(model, encoded.prompts, labels=encoded.labels)
-        text = decoder_lens_text(found)
+        result = decoder_lens(model, encoded.prompts, labels=encoded.labels)
+        text = decoder_lens_text(result)
     run.say(f"{model.name}: {text}")
-    run.write(found, *(f"{FILES[method]}.{end}" for end in ENDS))
+    run.write(result, *(f"{FILES[method]}.{end}" for end in ENDS))
     if run.out is not None and method == "words":
-        best = found.best_head()
-        shown = found.judged[0] if pair is None else pair
+        best = result.best_head()
+        shown = result.judged[0] if pair is None else pair
         one = alignment.pair_alignment(model, pairs[shown], best.of[0], rows=best.rows[0])
         run.write(one, *(f"pair.{end}" for end in ENDS))
     if picture is not None and pair is not None:
-        _draw(model, found, pairs[pair], picture)
+        _draw(model, result, pairs[pair], picture)
         run.voice.note(f"{picture}: pair {pair}")
-    return found
+    return result
 
 
 def _draw(model: Model, found: Any, pair: SentencePair, path: Path) -> None:
@@ -171,5 +171,5 @@ def _draw(model: Model, found: Any, pair: SentencePair, path: Path) -> None:
     one = pair_alignment(model, pair, best.of[0], rows=best.rows[0])
     parts = [("Links between the words", svg(one.lines())), ("Best heads", found.best().wide())]
     title = f"Spelling alignment by cross attention of {model.name}"
-    made, line = dict(found.provenance), one.first_line()
-    write_atomically(path, page(title, one.matrix(), parts, made, heading=line))
+    provenance, line = dict(found.provenance), one.first_line()
+    write_atomically(path, page(title, one.matrix(), parts, provenance, heading=line))

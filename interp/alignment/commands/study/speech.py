@@ -123,10 +123,10 @@ def speech(
         run.write(errors, *(f"time_alignment.{end}" for end in ENDS))
         recordings = [recordings[i] for i in errors.judged]
     read = heads or (None if errors is None else heads_of_row(errors, CHOSEN)) or None
-    found = word_times(model, recordings, heads=read, **options)
-    run.say(words_text(found, top))
-    run.write(found, *(f"word_times.{end}" for end in ENDS))
-    return found
+    times = word_times(model, recordings, heads=read, **options)
+    run.say(words_text(times, top))
+    run.write(times, *(f"word_times.{end}" for end in ENDS))
+    return times
 
 
 def _lens(run: Run, model: Model, recordings: list[Utterance], language: str | None) -> Any:
@@ -135,10 +135,10 @@ def _lens(run: Run, model: Model, recordings: list[Utterance], language: str | N
     from interp.report.printed.lens import decoder_lens_text
 
     batch, labels = spoken_targets(model, heard_recordings(model, recordings, language=language))
-    found = decoder_lens(model, batch, labels=labels)
-    run.say(f"{model.name}: {decoder_lens_text(found)}")
-    run.write(found, *(f"decoder_lens.{end}" for end in ENDS))
-    return found
+    result = decoder_lens(model, batch, labels=labels)
+    run.say(f"{model.name}: {decoder_lens_text(result)}")
+    run.write(result, *(f"decoder_lens.{end}" for end in ENDS))
+    return result
 
 
 def _errors(

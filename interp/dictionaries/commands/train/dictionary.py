@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def _check(run: Run) -> None:
-    given = run.values
-    if (given["layer"] is None) == (given["load"] is None):
+    values = run.values
+    if (values["layer"] is None) == (values["load"] is None):
         raise OptionError("give --layer to train a dictionary, or --load to score one")
-    if given["other_weights"] and given["load"] is None:
+    if values["other_weights"] and values["load"] is None:
         raise OptionError("--set other_weights is for --load; give a folder")
-    of_dictionaries = (given["load"], given["architecture"], given["top"])
-    if given["lorsa"] and (given["site"] != "z" or any(x is not None for x in of_dictionaries)):
+    of_dictionaries = (values["load"], values["architecture"], values["top"])
+    if values["lorsa"] and (values["site"] != "z" or any(x is not None for x in of_dictionaries)):
         raise OptionError(
             "--set lorsa is trained on the attention layer itself; leave out --load, --site, "
             "--set architecture and --top"
@@ -36,8 +36,8 @@ def _prompts(run: Run) -> tuple[Prompts, Prompts]:
     from interp.core.prompts import from_file, repeats
     from interp.dictionaries.activations import cut_texts
 
-    model, given = run.model, run.values
-    texts, n, max_length, seed = (given[name] for name in ("file", "n", "max_length", "seed"))
+    model, values = run.model, run.values
+    texts, n, max_length, seed = (values[name] for name in ("file", "n", "max_length", "seed"))
     if texts is None:
         period = max(2, max_length // 2 - 1)
         return (
@@ -125,13 +125,13 @@ def dictionary(
             model, first, second, options, n_features, features, run.out, progress
         )
     else:
-        made = "topk"
+        default = "topk"
         if site == "transcoder":
             options |= {"site": "attn_in", "site_out": "attn_out"}
-            made = "batchtopk"
+            default = "batchtopk"
         else:
             options["site"] = site
-        options |= {"architecture": architecture or made, "d_sae": n_features}
+        options |= {"architecture": architecture or default, "d_sae": n_features}
         results = study_dictionary(
             model, first, second, options, load, other_weights, features, top, run.out, progress
         )

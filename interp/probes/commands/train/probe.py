@@ -92,8 +92,8 @@ def probe(
         model, read, position=position, metrics=metrics or None
     )
     if held is not None:
-        found = held.apply(features, other_weights=other_weights)
-        for name, x in zip(documents, found.tolist(), strict=True):
+        probabilities = held.apply(features, other_weights=other_weights)
+        for name, x in zip(documents, probabilities.tolist(), strict=True):
             print_text(json.dumps({"document": name, f"p({held.classes[1]})": x}))
         return None
     result = train_probe(

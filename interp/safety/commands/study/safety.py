@@ -22,10 +22,10 @@ BUILT_IN = 64  # number of requests of each kind if no files are given
 
 
 def _check(run: Run) -> None:
-    given = run.values
-    if (given["harmful"] is None) != (given["harmless"] is None):
+    values = run.values
+    if (values["harmful"] is None) != (values["harmless"] is None):
         raise OptionError("--harmful and --harmless must be given together, or neither")
-    if given["template"] is not None and given["harmful"] is None:
+    if values["template"] is not None and values["harmful"] is None:
         raise OptionError(
             "--set template applies to the prompts of --harmful and --harmless; give both"
         )
@@ -48,16 +48,16 @@ def _sets(run: Run) -> tuple[Any, Any]:
         if model.tokenizer is not None and model.name == OWN:
             from interp.bundled.refusal_text import requests
 
-            made = requests(1, 2 * (n or BUILT_IN))
-            return [r.text for r in made if r.harmful], [r.text for r in made if not r.harmful]
+            drawn = requests(1, 2 * (n or BUILT_IN))
+            return [r.text for r in drawn if r.harmful], [r.text for r in drawn if not r.harmful]
         sets = marker_sets(model, n=n or BUILT_IN)
         return sets.harmful, sets.harmless
-    given = [read_prompts(path)[:n] for path in (harmful, harmless)]
+    prompts_of_files = [read_prompts(path)[:n] for path in (harmful, harmless)]
     if template is None:
-        return given[0], given[1]
-    if not all(isinstance(p, str) for prompts in given for p in prompts):
+        return prompts_of_files[0], prompts_of_files[1]
+    if not all(isinstance(p, str) for prompts in prompts_of_files for p in prompts):
         raise OptionError("--set template applies to texts, but these prompts are token ids")
-    bad, fine = (templated(model, prompts, template) for prompts in given)
+    bad, fine = (templated(model, prompts, template) for prompts in prompts_of_files)
     return bad, fine
 
 
@@ -70,10 +70,10 @@ def _write(run: Run, results: list[Any]) -> None:
         return
     from interp.report.safety_folder import write_safety
 
-    [found] = results
-    weights = (str(found.provenance.get("content_hash")),)
+    [result] = results
+    weights = (str(result.provenance.get("content_hash")),)
     folder = own_folder(run.out, run.model.name, "safety.json", _weights, weights)
-    write_safety(found, folder, as_given())
+    write_safety(result, folder, as_given())
     run.voice.note(f"{folder}: heads.csv, directions.csv, curves.csv, safety.json, safety.html")
 
 

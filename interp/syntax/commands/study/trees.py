@@ -28,42 +28,42 @@ def _check(run: Run) -> None:
     """Read the files before any model is loaded."""
     from interp.core.resources import folder
 
-    given, n = run.values, run.values["n"]
-    if given["heads"] is not None and given["pairs"] is None:
+    values, n = run.values, run.values["n"]
+    if values["heads"] is not None and values["pairs"] is None:
         raise OptionError("--heads selects the heads that --set pairs ablates; give the pairs")
-    given["treebank"] = given["treebank"] or folder("data") / "treebank.conllu"
-    banks = [name for name in ("treebank", "train") if given[name] is not None]
-    for path in (given[name] for name in banks):
+    values["treebank"] = values["treebank"] or folder("data") / "treebank.conllu"
+    banks = [name for name in ("treebank", "train") if values[name] is not None]
+    for path in (values[name] for name in banks):
         if not path.is_file():
             raise OptionError(f"{path} is not a file; give a treebank in CoNLL-U")
     from interp.syntax.conllu import read_conllu
     from interp.syntax.pairs import read_pairs
 
     for name in banks:
-        path = given[name]
-        bank = read_conllu(path, on_error=given["on_error"])
-        given[name] = bank if n is None else bank.first(n)
-        for note in given[name].notes:
+        path = values[name]
+        bank = read_conllu(path, on_error=values["on_error"])
+        values[name] = bank if n is None else bank.first(n)
+        for note in values[name].notes:
             run.voice.note(f"{bank.name}: {note}")
-    if given["pairs"] is not None:
-        given["pairs"] = read_pairs(given["pairs"], n=n)
+    if values["pairs"] is not None:
+        values["pairs"] = read_pairs(values["pairs"], n=n)
 
 
 def _write(run: Run) -> None:
     from interp.report.trees_folder import trees_document, write_trees
 
-    found = [one for _, [one] in run.results]
+    scores = [one for _, [one] in run.results]
     checks = run.values["checks"]
     if run.form == "json":
-        print_rows(trees_document(found, checks))
+        print_rows(trees_document(scores, checks))
     if run.out is None:
         return
-    kept = kept_folder(run.out)
-    files, hidden = write_trees(found, checks, run.out, kept, command=as_given())
+    stored = kept_folder(run.out)
+    files, hidden = write_trees(scores, checks, run.out, stored, command=as_given())
     run.voice.note(f"{run.out}: {', '.join(files)}")
     if hidden > 0:
         run.voice.note(
-            f"{hidden} more results of these models, with other settings, are stored in {kept}; "
+            f"{hidden} more results of these models, with other settings, are stored in {stored}; "
             "each model is shown with its latest settings"
         )
 
@@ -157,7 +157,7 @@ def trees(
     from interp.syntax.pairs import checked_pairs
     from interp.syntax.stored_searches import kept_trees
 
-    found, version = kept_trees(
+    scores, version = kept_trees(
         model,
         treebank,
         train,
@@ -170,11 +170,11 @@ def trees(
     )
     if version:
         run.voice.note(f"{model.name}: stored by an earlier run of interp {version}")
-    run.say(trees_text(found, top))
-    yield found  # stays if the pairs cannot be judged
+    run.say(trees_text(scores, top))
+    yield scores  # stays if the pairs cannot be judged
     checks = run.values.setdefault("checks", {})
     if pairs is not None:
-        checks[model.name] = checked_pairs(model, found, pairs, heads, seed, progress)
+        checks[model.name] = checked_pairs(model, scores, pairs, heads, seed, progress)
         run.say(minimal_pairs_text(checks[model.name]))
 
 

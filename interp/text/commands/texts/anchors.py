@@ -22,8 +22,8 @@ ENDS = ("json", "csv", "html")
 
 
 def _check(run: Run) -> None:
-    given = run.values
-    if "resampling" in given["methods"] and given["file"] and not given["answer"]:
+    values = run.values
+    if "resampling" in values["methods"] and values["file"] and not values["answer"]:
         raise OptionError("--method resampling measures the answer; give it with --answer")
 
 
@@ -33,11 +33,11 @@ def _chains(run: Run) -> list[Chain]:
 
     files, seed = run.values["file"], run.values["seed"]
     if not files:
-        made = linked_chains(
+        planted = linked_chains(
             run.model, n_chains=3, n_sentences=12, length=6, anchors=1, links=3, seed=seed
         )
-        run.voice.note(f"no file given: {len(made)} chains of random tokens with planted links")
-        return made
+        run.voice.note(f"no file given: {len(planted)} chains of random tokens with planted links")
+        return planted
     about = {name: run.values[name] for name in ("question", "answer")}
     names = [f.stem for f in files]
     if len(set(names)) < len(names):
@@ -125,17 +125,17 @@ def anchors(
     from interp.report.printed.texts import anchors_text, receivers_text
     from interp.text.chains import receiver_heads, thought_anchors
 
-    own = {name: options[name] for name in ("min_distance", "beyond", "seed")}
-    heads = receiver_heads(model, chains, progress=progress, **own)
-    found = thought_anchors(model, chains, methods=methods or None, progress=progress, **options)
+    shared = {name: options[name] for name in ("min_distance", "beyond", "seed")}
+    heads = receiver_heads(model, chains, progress=progress, **shared)
+    result = thought_anchors(model, chains, methods=methods or None, progress=progress, **options)
     run.say(f"Receiver heads of {model.name} on {len(chains)} texts:")
     run.say(receivers_text(heads, top))
-    run.say(anchors_text([found], top=top))
-    if not run.values["file"] and "suppression" in found.measures:
-        run.say(_planted(found, chains))
-    for one, stem in ((heads, "receivers"), (found, "anchors")):
+    run.say(anchors_text([result], top=top))
+    if not run.values["file"] and "suppression" in result.measures:
+        run.say(_planted(result, chains))
+    for one, stem in ((heads, "receivers"), (result, "anchors")):
         run.write(one, *(f"{stem}.{end}" for end in ENDS))
-    return found
+    return result
 
 
 def _planted(found: Anchors, chains: list[Chain]) -> str:

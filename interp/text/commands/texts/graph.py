@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def _check(run: Run) -> None:
-    given = run.values
-    if given["file"] is None:
+    values = run.values
+    if values["file"] is None:
         return
-    if given["text"] is not None:
+    if values["text"] is not None:
         raise OptionError("give --text or --file, not both")
-    if given["heads"] or given["over"] != "mean" or given["residual"]:
+    if values["heads"] or values["over"] != "mean" or values["residual"]:
         raise OptionError(
             "--file averages all heads; leave out --heads, --set over and --set residual"
         )
@@ -87,19 +87,19 @@ def graph(
     from interp.text.graphs import attention_graph
 
     if edges is not None:
-        found = _of_edges(model, edges, threshold)
+        result = _of_edges(model, edges, threshold)
     else:
         if text is None:
             run.voice.note("no text given: random tokens repeated twice")
         prompt = repeats(model, n=1, seed=seed, max_length=24) if text is None else text
-        found = attention_graph(
+        result = attention_graph(
             model, prompt, heads=heads, over=over, residual=residual, threshold=threshold
         )
-    run.say(attention_graph_text(found, top, n_random, seed))
+    run.say(attention_graph_text(result, top, n_random, seed))
     if edges is not None:
-        run.say(compared_text(found, edges, n_random, seed))
-    run.write(found, *(f"graph.{end}" for end in ("json", "csv", "html", "graphml")))
-    return found
+        run.say(compared_text(result, edges, n_random, seed))
+    run.write(result, *(f"graph.{end}" for end in ("json", "csv", "html", "graphml")))
+    return result
 
 
 def _of_edges(model: Model, given: GraphInput, threshold: str) -> AttentionGraph:

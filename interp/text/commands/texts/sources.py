@@ -22,12 +22,12 @@ WAYS = ("attention", "heads", "gradient", "ablations", "leave_one_out")
 
 
 def _check(run: Run) -> None:
-    given = run.values
-    if given["file"] is not None and not given["answer"]:
+    values = run.values
+    if values["file"] is not None and not values["answer"]:
         raise OptionError("give the answer whose sources are sought with --answer")
-    if given["file"] is None and given["known"] == "none":
+    if values["file"] is None and values["known"] == "none":
         raise OptionError("--set known=none leaves nothing to do without --file")
-    if given["known"] == "none" and "heads" in given["methods"]:
+    if values["known"] == "none" and "heads" in values["methods"]:
         raise OptionError(
             "--method heads chooses heads on known documents; leave out --set known=none"
         )
@@ -111,22 +111,22 @@ def sources(
     from interp.report.printed.texts import answer_text, judgement_text
     from interp.text.context import answer_sources, judge_sources
 
-    judged = found = None
+    judged = scores = None
     wanted, n_heads = methods or WAYS, options.pop("n_heads", None)
     if known != "none":
-        given = _known(run, known, n_documents, n_sentences, options["seed"])
+        documents = _known(run, known, n_documents, n_sentences, options["seed"])
         judged = judge_sources(
-            model, given, methods=wanted, n_heads=n_heads, progress=progress, **options
+            model, documents, methods=wanted, n_heads=n_heads, progress=progress, **options
         )
         run.say(judgement_text(judged))
         run.write(judged, "judged.json", "judged.csv", "judged.html")
     elif not methods:
         wanted = tuple(w for w in WAYS if w != "heads")
     if chain is not None:
-        found = answer_sources(model, chain, methods=wanted, judged=judged, **options)
-        run.say(answer_text(found, top))
-        run.write(found, "sources.json", "sources.csv", "sources.html")
-    return found or judged
+        scores = answer_sources(model, chain, methods=wanted, judged=judged, **options)
+        run.say(answer_text(scores, top))
+        run.write(scores, "sources.json", "sources.csv", "sources.html")
+    return scores or judged
 
 
 def _known(run: Run, known: str, n_documents: int, n_sentences: int, seed: int) -> list[Chain]:
@@ -137,11 +137,11 @@ def _known(run: Run, known: str, n_documents: int, n_sentences: int, seed: int) 
 
     if known != "ids":
         try:
-            made = sentence_documents(
+            documents = sentence_documents(
                 run.model, n_documents=n_documents, n_sentences=n_sentences, seed=seed
             )
             run.voice.note(f"known documents: {n_documents} of {n_sentences} English sentences")
-            return made
+            return documents
         except PromptError:
             if known == "sentences":
                 raise

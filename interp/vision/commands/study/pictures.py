@@ -91,29 +91,29 @@ def pictures(
 
     wanted = [_token(model, answer) for answer in answers]
     ranked: Any = {} if by is None else {"by": by}
-    found: Any
+    result: Any
     if method == "sinks":
-        found = found_in.visual_sinks(model, inputs, tau=tau, seed=seed)
+        result = found_in.visual_sinks(model, inputs, tau=tau, seed=seed)
     elif method == "grounding":
-        found = found_in.grounding_heads(model, inputs, wanted, n_heads=n_heads, seed=seed)
+        result = found_in.grounding_heads(model, inputs, wanted, n_heads=n_heads, seed=seed)
     elif method == "dropping":
-        found = found_in.drop_tokens(
+        result = found_in.drop_tokens(
             model, inputs, wanted, layer=layer, drop=drop, seed=seed, **ranked
         )
     elif method == "schedule":
         if len(drop) != 1:
             raise OptionError(f"-m schedule takes one share of dropped tokens, not {len(drop)}")
-        found = found_in.pruning_schedule(
+        result = found_in.pruning_schedule(
             model, inputs, wanted, keep=1 - drop[0], seed=seed, **ranked
         )
     elif method == "redistribution":
-        found = found_in.redistribution(
+        result = found_in.redistribution(
             model, inputs, wanted, tau=tau, keep=keep_sinks, last_layer=last_layer, seed=seed
         )
     else:
-        found = found_in.contrast_pictures(model, inputs, wanted, seed=seed)
-    run.write(found, *(f"{method}.{end}" for end in ("json", "csv", "html")))
-    return found
+        result = found_in.contrast_pictures(model, inputs, wanted, seed=seed)
+    run.write(result, *(f"{method}.{end}" for end in ("json", "csv", "html")))
+    return result
 
 
 def _token(model: Model, answer: str) -> int:

@@ -27,8 +27,8 @@ OF_IMAGES = ("image", "masks", "cues", "texts", "bank", "resize", "n", "seed")
 def _pictures(run: Run) -> Pictures:
     from interp.vision.own_images import Pictures
 
-    given = {name: run.values[name] for name in OF_IMAGES}
-    return Pictures.of(run.model, given.pop("image"), number=given.pop("n"), **given)
+    options = {name: run.values[name] for name in OF_IMAGES}
+    return Pictures.of(run.model, options.pop("image"), number=options.pop("n"), **options)
 
 
 def _check(run: Run) -> None:
@@ -108,20 +108,20 @@ def vision(
     from interp.report.vision_folder import write_head_table, write_maps
     from interp.vision.measures import chosen_measures, maps_to_draw, measures_of_images
 
-    found = measures_of_images(model, pictures, chosen_measures(method), seed)
+    results = measures_of_images(model, pictures, chosen_measures(method), seed)
     run.say(f"{model.name}: {len(pictures.pixels)} images, {pictures.origin}\n")
-    run.say(vision_text([*found.values()], top=top))
+    run.say(vision_text([*results.values()], top=top))
     if run.out is not None:
         about = {"hash": model.content_hash, "images": pictures.hash, "seed": seed}
         name = model.name.replace("bundled:", "")
-        for stem, result in found.items():
+        for stem, result in results.items():
             folder = folder_for(run.out, name, f"{stem}.html", about)
             for suffix in (".html", ".csv", ".json"):
                 result.save(folder / f"{stem}{suffix}")
             run.voice.note(f"{folder}: {stem}.html (open it in a browser), {stem}.csv, {stem}.json")
-        table = write_head_table(found, run.out, name)
+        table = write_head_table(results, run.out, name)
         if table is not None:
             run.voice.note(f"{table}: all scores of heads ({shell_line('atlas', run.out)})")
         page = write_maps(model, pictures, maps_to_draw(model, maps), run.out, name, about)
         run.voice.note(f"{page}: maps over images")
-    return [*found.values()]
+    return [*results.values()]
