@@ -183,11 +183,11 @@ def copy_paste(
         done += len(batch)
         progress("instances", done, len(instances))
     chance = torch.tensor([_chance(x) for x in instances], dtype=torch.float64)
-    values = {site: torch.cat(found) for site, found in parts.items()}
-    made = result_provenance(
+    values = {site: torch.cat(pieces) for site, pieces in parts.items()}
+    provenance = result_provenance(
         model, "interp.heads.needle.copy_paste", prompts_of(instances), authors=authors
     )
-    return CopyPaste(values, torch.cat(right), chance, tuple(instances), made)
+    return CopyPaste(values, torch.cat(right), chance, tuple(instances), provenance)
 
 
 def _chance(instance: Instance) -> float:
@@ -241,10 +241,10 @@ def forced_prompts(batch: Sequence[Instance]) -> tuple[Prompts, Int[Tensor, " st
 
 def source_mask(batch: Sequence[Instance], length: int) -> Bool[Tensor, "trial pos"]:
     """Return True at the sources of the answer of each prompt."""
-    found = torch.zeros(len(batch), length, dtype=torch.bool)
-    for row, x in zip(found, batch, strict=True):
+    mask = torch.zeros(len(batch), length, dtype=torch.bool)
+    for row, x in zip(mask, batch, strict=True):
         row[list(x.sources)] = True
-    return found
+    return mask
 
 
 def _forced(
