@@ -172,8 +172,8 @@ def _why_unmeasured(
         if site.stack not in APART
     }
     have = {
-        stack: {part for name in found for part in name.split("/")}
-        for stack, found in possible.items()
+        stack: {part for name in names for part in name.split("/")}
+        for stack, names in possible.items()
     }
     missing = needed - set().union(*have.values())
     return _lacking(bound, model, missing, have, inputs) if missing else None
