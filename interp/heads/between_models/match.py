@@ -171,7 +171,7 @@ def _p_values(
     power = max(mean.shape[1] / rivals, 1.0)
     out = {}
     for i, j in pairs.items():
-        # heads with rounding of the same similarity count as equal
+        # similarities that differ only by rounding count as equal
         plain = (1 + (neighbours >= mean[i, j] - 1e-9).sum()) / (len(neighbours) + 1)
         out[i] = float(1 - (1 - min(plain, 1.0)) ** power)
     return out

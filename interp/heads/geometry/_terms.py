@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from interp.heads.layer import LayerCall
 
-ROUNDING = 1e-6  # of the largest score: a smaller rest of it is no term
+ROUNDING = 1e-6  # share of the largest score: a smaller remainder is no term of its own
 
 
 def shares_of_terms(layer: LayerCall) -> dict[str, Float[Tensor, "prompt head"]]:

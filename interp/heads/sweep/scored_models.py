@@ -102,7 +102,7 @@ class ScoreSweep:
     kept: int = 0
     computed: int = 0
     keys: list[Key] = field(default_factory=list)
-    slow: bool = False  # it was said that numba is missing
+    slow: bool = False  # whether a note has said that long prompts are slow here
 
     @property
     def single(self) -> bool:
@@ -234,7 +234,7 @@ class ScoreSweep:
         pieces: PromptPieces | None = None,
     ) -> Iterator[tuple[str, HeadTable]]:
         together = [b for b in metrics if b.analysis.kind != "experiment"]
-        # with experiments, each with draws of its own, they are asked for again
+        # experiments come after these metrics and draw random weights again
         random = self._random(model, again=len(together) < len(metrics))
         for part in [together] * bool(together) + [[b] for b in metrics if b not in together]:
             try:
@@ -267,7 +267,7 @@ class ScoreSweep:
     def _pieces(
         self, model: Model, metrics: Sequence[BoundAnalysis], prompts: Any, keys: Mapping[str, Key]
     ) -> PromptPieces | None:
-        """Return the pieces of the prompts, if this is one part of them or pieces are there."""
+        """Return the pieces of the prompts; None for a run of all of them without stored pieces."""
         identities = [keys[b.label].as_json() for b in metrics if b.patterned() and keys]
         if self.store is None or not identities or not isinstance(prompts, Prompts):
             return None
@@ -283,7 +283,7 @@ class ScoreSweep:
         pieces: PromptPieces,
         progress: Callable,
     ) -> bool:
-        """Compute the own pieces of the prompts; return whether all are there."""
+        """Compute the pieces of this process; return whether those of all processes are there."""
         check_model(model).require()
         patterned = [b for b in metrics if b.patterned()]
         own_pieces = pieces.own(self.part or Shard(1, 1))
