@@ -346,7 +346,7 @@ ANALYSES = [
     mutant(
         "clusters_opened_by_any_key",
         "interp/heads/geometry/_clusters.py",
-        "near = (apart <= radius * spread) & found[..., :t]",
+        "near = (apart <= radius * spread) & representative[..., :t]",
         "near = apart <= radius * spread",
         "heads/geometry/test_new_measures.py::"
         "test_a_key_opens_a_cluster_when_no_opened_key_is_near",
@@ -362,7 +362,7 @@ ANALYSES = [
     mutant(
         "margin_with_the_sink_among_the_others",
         "interp/heads/geometry/sink_key_bias.py",
-        "(q @ layer.k.mT * seen).sum(-1) - own * to_sink",
+        "(q @ layer.k.mT * seen).sum(-1) - sink_scores * to_sink",
         "(q @ layer.k.mT * seen).sum(-1)",
         "heads/geometry/test_new_measures.py::test_the_margin_of_a_sink_by_loops",
     ),

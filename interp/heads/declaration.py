@@ -150,8 +150,8 @@ class Analysis(Declaration):
         from interp_kernels.prompt_ids import prompt_ids
 
         known = {"tokens": prompt_ids(tokens), "segments": segments}
-        given = (known[name] for name in self.inputs)
-        return self.apply(query, key, *given, **self.bind(**options).options)
+        arguments = (known[name] for name in self.inputs)
+        return self.apply(query, key, *arguments, **self.bind(**options).options)
 
 
 class BoundAnalysis(Bound[Analysis]):

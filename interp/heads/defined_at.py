@@ -64,9 +64,9 @@ def _apart(bound: BoundAnalysis, site: Site, sequences: str) -> str | None:
 
 def left_out_of_two(bound: BoundAnalysis, sites: Iterable[Site], model: Model) -> str:
     """State why cross attention and pooling attention were not scored; empty where they were."""
-    said = []
+    sentences = []
     for stack, name in (("cross", "Cross attention"), (POOLING, "Pooling attention")):
         mine = [site for site in sites if site.stack == stack]
         why = next((w for site in mine if (w := why_left_out(bound, site, model))), None)
-        said += [] if why is None else [f"{name} was left out: {why}."]
-    return " ".join(said)
+        sentences += [] if why is None else [f"{name} was left out: {why}."]
+    return " ".join(sentences)

@@ -115,11 +115,11 @@ def reduce_patterns(
     def run(batch: Prompts | Mapping[str, Tensor], done: LayersDone) -> list[PerPrompt]:
         done.begin(prompts_in(batch))
         if isinstance(model, RemoteModel):
-            found = _reduced_elsewhere(model, batch, bounds, done)
+            results = _reduced_elsewhere(model, batch, bounds, done)
         else:
-            found = _reduced(model, batch, bounds, engine, done, masks)
+            results = _reduced(model, batch, bounds, engine, done, masks)
         done.end()
-        return found
+        return results
 
     def run_all(mine: list[Prompts | Mapping[str, Tensor]]) -> list[list[PerPrompt]]:
         done = LayersDone(advance, sum(map(prompts_in, mine)), len(model.sites), len(mine))
@@ -130,12 +130,12 @@ def reduce_patterns(
 
     apart = [todo] if streamed_weights(model.module) is None else [[batch] for batch in todo]
     parts = list(chain(*each_batch(model, apart, run_all, lambda mine: sum(map(tokens_in, mine)))))
-    found = [PerPrompt(bound) for bound in bounds]
+    joined = [PerPrompt(bound) for bound in bounds]
     for part in parts:
-        for whole, p in zip(found, part, strict=True):
+        for whole, p in zip(joined, part, strict=True):
             for site, values in p.values.items():
                 whole.values.setdefault(site, []).extend(values)
-    return found if model.ranks is None else [_gathered(p, model.ranks) for p in found]
+    return joined if model.ranks is None else [_gathered(p, model.ranks) for p in joined]
 
 
 def _reduced(
@@ -147,14 +147,14 @@ def _reduced(
     masks: dict[str, str] | None = None,
 ) -> list[PerPrompt]:
     """Reduce one batch on this machine."""
-    found = [PerPrompt(bound) for bound in bounds]
-    reducer = _Reducer(model, found, batch, engine, advance)
+    results = [PerPrompt(bound) for bound in bounds]
+    reducer = _Reducer(model, results, batch, engine, advance)
     reducer.masks = masks
     # scores need no logits, and nothing above the last layer that is asked for
     fused, streamed = engine == "fused", engine == "streamed"
     with suppress(_AllReduced):
         model.read(batch, reducer.visit, last=1, fused=fused, streamed=streamed)
-    return found
+    return results
 
 
 class _AllReduced(BaseException):
@@ -178,7 +178,7 @@ def _reduced_elsewhere(
     advance: Callable[[], None],
 ) -> list[PerPrompt]:
     """Reduce one batch where the model runs remotely; only `[prompt, head]` is sent back."""
-    found = [PerPrompt(bound) for bound in bounds]
+    results = [PerPrompt(bound) for bound in bounds]
     asked = {
         site: {b.label: b.reductions()[0] for b in bounds if applies(b, site, model)}
         for site in model.sites
@@ -186,11 +186,11 @@ def _reduced_elsewhere(
     tokens = padded_tokens(batch, model) if isinstance(batch, Prompts) else None
     means = model.means(model.inputs(batch), tokens, asked)
     for site in model.sites:
-        for p in found:
+        for p in results:
             if p.bound.label in asked[site]:
                 p.values.setdefault(site, []).append(means[site][p.bound.label])
         advance()
-    return found
+    return results
 
 
 def require_engine(model: Model, engine: str) -> None:
@@ -328,8 +328,8 @@ class _Reducer:
             known = isinstance(call, (ComputedCall, MapCall))
             self.masks[site.name] = mask_name(attention, real) if known else "as recorded"
         detectors = [p.bound for p in mine if p.bound.analysis.kind == "detector"]
-        own = call.mask if isinstance(call, ComputedCall) and call.bias is None else None
-        masses, counts = self.targets.of(attention, [*map(_mass_and_targets, detectors)], own)
+        mask = call.mask if isinstance(call, ComputedCall) and call.bias is None else None
+        masses, counts = self.targets.of(attention, [*map(_mass_and_targets, detectors)], mask)
         if isinstance(call, MapCall):  # its rows are computed, so a predicate costs nothing more
             masses = {b.label: _mass_and_targets(b)[0] for b in detectors}
         asked = {p.bound.label: masses.get(p.bound.label) or _only(p.bound) for p in mine}

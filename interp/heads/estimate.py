@@ -119,11 +119,11 @@ def _shape(site: Site, size: int, batch: int, length: int) -> AttentionShape:
 
 
 def _asked(bounds: Sequence[BoundAnalysis]) -> list[Reduction]:
-    found: list[Reduction] = [
+    reductions: list[Reduction] = [
         r
         for b in bounds
         if b.analysis.kind != "measurement"  # these work on blocks of rows of a fixed size
         for r in b.reductions()
         if not isinstance(r, Targets)
     ]
-    return found or [Entropy()]
+    return reductions or [Entropy()]

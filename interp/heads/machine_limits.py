@@ -158,15 +158,15 @@ def roofline(
     """
     if not model.takes_text:
         raise PromptError(f"{model.name} does not read tokens; a roofline counts tokens")
-    given = Prompts.of(prompts, model)
+    tokenized = Prompts.of(prompts, model)
     rates = Machine.parse(machine) if isinstance(machine, str) else machine
     rates = rates or Machine.measured(model.device, model.dtype)
     asked = [bound(x) if isinstance(x, str) else x for x in metrics]
-    stored = choose_engine(model, given, 1, engine, may_fuse=True) == "stored"
-    lengths = [len(ids) for ids in given.ids]
+    stored = choose_engine(model, tokenized, 1, engine, may_fuse=True) == "stored"
+    lengths = [len(ids) for ids in tokenized.ids]
     rows = {("pass", p): pass_cost(model, lengths, asked, stored, p) for p in PARTS}
     rows |= {("decode", p): _decode(model, max(lengths), p) for p in PARTS[:2]}
-    made = result_provenance(model, "interp.heads.roofline", given, engine=engine)
+    provenance = result_provenance(model, "interp.heads.roofline", tokenized, engine=engine)
     counts = [(float(done), float(moved)) for done, moved in rows.values()]
     columns = {
         "stage": [stage for stage, _ in rows],
@@ -199,7 +199,7 @@ def roofline(
         "Roofline",
         columns,
         ("stage", "part"),
-        made,
+        provenance,
         facts,
         why_no_per_prompt=why,
         objects={"machine": rates},

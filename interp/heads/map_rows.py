@@ -43,13 +43,13 @@ def map_statistics(
     call: MapCall, attention: Attention, asked: Sequence[Reduction]
 ) -> dict[str, Any]:
     """Compute reductions of a map, by their names."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     rest: list[Reduction] = []
     for each in asked:
         if isinstance(each, Output):
-            found[each.name] = call.z
+            results[each.name] = call.z
         elif isinstance(each, ResultNorm):
-            found[each.name] = reference.result_norm(call.z, each.w_o)
+            results[each.name] = reference.result_norm(call.z, each.w_o)
         elif isinstance(each, (*_PER_QUERY, Targets, Received, ReceivedValueWeighted)):
             rest.append(each)
         else:
@@ -71,8 +71,8 @@ def map_statistics(
         value = held[each.name]
         if isinstance(each, ReceivedValueWeighted):
             value = reference.received_value_weighted(value, attention.v)
-        found[each.name] = value
-    return found
+        results[each.name] = value
+    return results
 
 
 def _put(asked: Reduction, held: Any, value: Any, rows: slice, queries: int) -> Any:

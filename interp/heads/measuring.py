@@ -47,7 +47,7 @@ def lacking(requires: Sequence[str], site: Site, model: Model) -> str | None:
         "terms": not site.recorded,
         "turns": site.has_qk and len({s.stack for s in model.sites}) == 1 and model.takes_text,
     }
-    said = {
+    descriptions = {
         "qk": "scores from one product of queries and keys",
         "self": "queries and keys of the same tokens",
         "cross": "queries and keys of two sequences",
@@ -61,7 +61,7 @@ def lacking(requires: Sequence[str], site: Site, model: Model) -> str | None:
     }
     if site.kind != "softmax":
         return "softmax attention"
-    return next((said[x] for x in requires if not has[x]), None)
+    return next((descriptions[x] for x in requires if not has[x]), None)
 
 
 def why_unmeasurable(model: Model, metric: BoundAnalysis) -> str | None:
@@ -97,7 +97,7 @@ def measure_layers(
     asked = {
         s: [m for m in metrics if not lacking(m.analysis.requires, s, model)] for s in model.sites
     }
-    found: dict[str, dict[Site, np.ndarray]] = {m.label: {} for m in metrics}
+    scores: dict[str, dict[Site, np.ndarray]] = {m.label: {} for m in metrics}
     needs = {x for m in metrics for x in m.analysis.requires}
     whole = prompts if isinstance(prompts, Prompts) else None
     size = len(whole) if whole else len(next(iter(prompts.values())))  # type: ignore[union-attr]
@@ -136,8 +136,8 @@ def measure_layers(
                 values = metric.measured(layer).detach().cpu()
                 if len(values) != len(which):  # windows of one image are parts of one item
                     values = values.unflatten(0, (len(which), -1)).nanmean(1)
-                kept = found[metric.label].setdefault(site, np.full((size, site.n_heads), np.nan))
-                kept[which] = values.numpy()
+                array = scores[metric.label].setdefault(site, np.full((size, site.n_heads), np.nan))
+                array[which] = values.numpy()
             last[site.stack] = LayerCall(site, call, engine)
 
         with terms or nullcontext():
@@ -145,20 +145,20 @@ def measure_layers(
 
     todo = [([i], each) for i, each in enumerate(alone)] or parts
     each_batch(model, todo, measure, lambda part: len(part[0]) * longest)
-    return found
+    return scores
 
 
 def _written(model: Model) -> dict[Site, HeadWeights]:
     """Return the weights by which heads write to the stream, of attentions without gates."""
-    found = {s: writing_weights(model, s) for s in model.sites if not s.gated}
-    for weights in found.values():
+    by_site = {s: writing_weights(model, s) for s in model.sites if not s.gated}
+    for weights in by_site.values():
         read_for_run(weights)
-    return found
+    return by_site
 
 
 def _turns(model: Model, tokens: int) -> dict[tuple[Site, str], Tensor]:
     """Return the maps from queries and keys back to the projections at the first positions."""
     from interp.model.locate.turning import turns
 
-    found = turns(model, model.inputs(Prompts(((0,) * tokens,))))
-    return {at: torch.linalg.inv(turn.double()) for at, turn in found.items()}
+    maps = turns(model, model.inputs(Prompts(((0,) * tokens,))))
+    return {at: torch.linalg.inv(turn.double()) for at, turn in maps.items()}

@@ -41,10 +41,10 @@ def reduced(call: Call, asked: Reduction, engine: str) -> Tensor:
     backend = "reference" if engine == "stored" else "auto"
     if isinstance(call, RecordedCall):
         pattern = call.pattern() * call.visible()
-        found: Any = reference.evaluate(asked, attention, pattern, call.scores())
+        value: Any = reference.evaluate(asked, attention, pattern, call.scores())
     else:
-        found = attention_statistics(attention, [asked], backend=backend)[asked.name]
-    return found
+        value = attention_statistics(attention, [asked], backend=backend)[asked.name]
+    return value
 
 
 def seen_by(call: Call) -> Tensor:

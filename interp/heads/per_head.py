@@ -31,8 +31,8 @@ def head_value_columns(
     """
     each = [(metric, s, x) for metric, sites in values.items() for s, x in sites.items()]
     rows = [(m, s, h, x[:, h]) for m, s, x in each for h in range(x.shape[1])]
-    found = [x.detach().double().cpu().numpy().T for *_, x in each]
-    per_prompt = np.concatenate(found) if found else np.zeros((0, 0))
+    arrays = [x.detach().double().cpu().numpy().T for *_, x in each]
+    per_prompt = np.concatenate(arrays) if arrays else np.zeros((0, 0))
     summary = [cluster_summary(row[:, None], clusters) for row in per_prompt]
     columns = {
         "stack": [s.stack for _, s, _, _ in rows],

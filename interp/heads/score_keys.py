@@ -45,9 +45,9 @@ def score_keys(
 
 def _files(metric: BoundAnalysis) -> dict[str, str]:
     """Return the sha256 of the files that options name, since their content may change."""
-    found = {}
+    hashes = {}
     for value in metric.options.values():
         for name in value.split("+") if isinstance(value, str) else ():
             if name and Path(name).is_file():
-                found[name] = hashlib.sha256(Path(name).read_bytes()).hexdigest()
-    return found
+                hashes[name] = hashlib.sha256(Path(name).read_bytes()).hexdigest()
+    return hashes

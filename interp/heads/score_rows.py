@@ -110,7 +110,7 @@ def rows_of(
     parts: bool = False,
 ) -> Rows:
     """Return the rows of one metric."""
-    made = dict(origin) | {
+    settings = dict(origin) | {
         "options": dict(metric.options),
         "end": metric.analysis.shown_end,
         "null": found.null_kind,
@@ -118,19 +118,21 @@ def rows_of(
         "made_by": f"interp.score: {metric.analysis!r}",
     }
     if found.draws:
-        made["null_draws"] = len(found.draws)
+        settings["null_draws"] = len(found.draws)
     if found.clusters is not None:
-        made["clusters"] = dict(Counter(found.clusters))
-    made |= about
+        settings["clusters"] = dict(Counter(found.clusters))
+    settings |= about
     beside = [s for s in model.sites if s.kind != "softmax" and s not in found.values]
     if beside:
-        made = {k: x for k, x in made.items() if k != "maps"} | {"skipped": skipped_layers(beside)}
+        settings = {k: x for k, x in settings.items() if k != "maps"} | {
+            "skipped": skipped_layers(beside)
+        }
     apart = [s for s in model.sites if s.stack in APART and s not in found.values]
     scored = metric.patterned() or metric.analysis.kind == "weights"
     if apart and scored and (why := left_out_of_two(metric, apart, model)):
-        made["skipped"] = " ".join(filter(None, [made.get("skipped"), why]))
+        settings["skipped"] = " ".join(filter(None, [settings.get("skipped"), why]))
     records = _records(model, metric, found)
-    provenance = {(model.name, metric.label): made}
+    provenance = {(model.name, metric.label): settings}
     if parts and found.clusters is not None:
         for label in dict.fromkeys(found.clusters):
             name = f"{metric.label} [{label}]"
@@ -140,7 +142,7 @@ def rows_of(
                 row | {"metric": name} for row in _records(model, metric, MetricScores(values))
             ]
             figures = {"null": "none", "clusters": {label: int(mine.sum())}}
-            provenance[model.name, name] = made | figures
+            provenance[model.name, name] = settings | figures
     if metric.analysis.kind == "weights":
         return Rows(records, provenance, {})
     sites = {(site.stack, site.layer): x for site, x in found.values.items()}
@@ -160,16 +162,16 @@ def _records(model: Model, metric: BoundAnalysis, found: MetricScores) -> list[d
     intervals = {} if exact else site_intervals(found.values, found.clusters, bounds)
     records = []
     for site, values in found.values.items():
-        own = cluster_summary(values, found.clusters)
+        summary = cluster_summary(values, found.clusters)
         row = {
             "model": model.name,
             "stack": site.stack,
             "layer": site.layer,
             "metric": metric.label,
-            "score": own.score,
-            "sem": own.sem,
-            "n": own.n,
-            "clusters": own.clusters,
+            "score": summary.score,
+            "sem": summary.sem,
+            "n": summary.n,
+            "clusters": summary.clusters,
             "unit": metric.analysis.unit,
             "n_kv_heads": site.n_kv_heads,
             "kind": site.kind,
@@ -180,17 +182,17 @@ def _records(model: Model, metric: BoundAnalysis, found: MetricScores) -> list[d
             if found.null is None:
                 row["null_sd"] = null_spread(drawn[site])
             tests = [against_draws.get(site)]
-            tests += [] if exact else [_against_prompts(site, values, own, found, beside)]
-            row["p"] = _larger(tests, own.score, needs_draws=found.null is None)
+            tests += [] if exact else [_against_prompts(site, values, summary, found, beside)]
+            row["p"] = _larger(tests, summary.score, needs_draws=found.null is None)
         records.append(row)
     return records
 
 
 def _drawn(site: Site, draws: Sequence[Mapping[str, np.ndarray]]) -> np.ndarray:
     """Return `[draw, head]`, without the draws on which nothing could be scored."""
-    found = [each[site.name] for each in draws if site.name in each]
-    kept = [x for x in found if not np.isnan(x).any()]
-    return np.stack(kept) if kept else np.zeros((0, site.n_heads))
+    means = [each[site.name] for each in draws if site.name in each]
+    complete = [x for x in means if not np.isnan(x).any()]
+    return np.stack(complete) if complete else np.zeros((0, site.n_heads))
 
 
 def _null(site: Site, found: MetricScores, drawn: np.ndarray) -> Summary | None:
@@ -266,10 +268,10 @@ class PatternRun:
         self, model: Model, prompts: Any, bounds: Sequence[BoundAnalysis], what: str
     ) -> PerMetric:
         """Return the value of every head on every prompt, by metric and attention."""
-        kept = None if self.pieces is None else self.pieces.whole(what, bounds, self.model)
-        if kept is not None and self.pieces is not None:
+        stored = None if self.pieces is None else self.pieces.whole(what, bounds, self.model)
+        if stored is not None and self.pieces is not None:
             self.masks |= self.pieces.masks(what) if what == SCORING else {}
-            return kept
+            return stored
         # a draw of random weights whose pieces are kept is not made, and has no model
         model = view_for(model, prompts) if model.joint_sites else model
         total = len(self.model.sites) * len(batches(model, prompts, self.batch_size))
@@ -281,7 +283,7 @@ class PatternRun:
             done += 1
             self.progress(what, done, total)
 
-        found: PerMetric = {}
+        scores: PerMetric = {}
         if rest := [b for b in bounds if b.analysis.kind != "measurement"]:
             per_prompt = reduce_patterns(
                 model,
@@ -292,23 +294,23 @@ class PatternRun:
                 advance=advance,
                 masks=self.masks if what == SCORING else None,
             )
-            found = {p.bound.label: {s: p.of(s).numpy() for s in p.values} for p in per_prompt}
+            scores = {p.bound.label: {s: p.of(s).numpy() for s in p.values} for p in per_prompt}
         if measures := [b for b in bounds if b not in rest]:
             from interp.heads.measuring import measure_layers
 
-            found |= measure_layers(model, prompts, measures, self.batch_size, self.engine)
-        return found
+            scores |= measure_layers(model, prompts, measures, self.batch_size, self.engine)
+        return scores
 
     def asked_draws(
         self, bounds: Sequence[BoundAnalysis], prompts_hash: str
     ) -> dict[str, dict[str, Any]]:
         """Return, by label, what scores on random weights depend on besides the architecture."""
         about = {"prompts": prompts_hash, "engine": self.engine, "batch_size": self.batch_size}
-        found = {b.label: b.identity() | about for b in bounds}
+        asked = {b.label: b.identity() | about for b in bounds}
         for b in bounds:
             if b.analysis.names_segments:  # the tokenizer says which tokens are special
-                found[b.label]["special_ids"] = special_ids(self.model)
-        return found
+                asked[b.label]["special_ids"] = special_ids(self.model)
+        return asked
 
     def shuffled(self, bounds: Sequence[BoundAnalysis]) -> PerMetric:
         """Return the scores of the same prompts with their tokens in random order."""

@@ -116,16 +116,16 @@ def score(
     options = {"null": null, "seed": seed, "batch_size": batch_size, "engine": engine}
     options |= {"null_draws": null_draws, "parts": parts}
     tables: list[HeadTable] = []
-    for given in models:
-        each, own = given.model(), bounds
-        if own is None:
-            own = [b for b in map(bound, METRICS.usual()) if why_not(each, b) is None]
-        again = any(b.analysis.kind == "experiment" for b in own)
-        kept = KeptNulls.of(null_cache)
-        random = RandomWeights(each, seed, null_draws, kept, again=again)
-        found = _each(each, own, prompts, progress=progress, random=random, **options)
+    for source in models:
+        each, applicable = source.model(), bounds
+        if applicable is None:
+            applicable = [b for b in map(bound, METRICS.usual()) if why_not(each, b) is None]
+        again = any(b.analysis.kind == "experiment" for b in applicable)
+        nulls = KeptNulls.of(null_cache)
+        random = RandomWeights(each, seed, null_draws, nulls, again=again)
+        results = _each(each, applicable, prompts, progress=progress, random=random, **options)
         together, apart = [], []
-        for _, part in found:
+        for _, part in results:
             (together if isinstance(part, Rows) else apart).append(part)
         tables += [table_of_rows(together), *apart] if together else apart
     return tables[0] if len(tables) == 1 else HeadTable.concat(tables)
@@ -291,23 +291,23 @@ def _each(
     on_weights = [b for b in bounds if b.analysis.kind == "weights"]
     weights = WeightsScores(model, on_weights, null, seed, random, progress, origin)
     if patterned:
-        given = default_prompts(model, seed) if prompts is None else prompts
-        given = given if isinstance(given, (Mapping, Prompts)) else Prompts.of(given, model)
-        if isinstance(given, Prompts):
-            given.check(model)
+        inputs = default_prompts(model, seed) if prompts is None else prompts
+        inputs = inputs if isinstance(inputs, (Mapping, Prompts)) else Prompts.of(inputs, model)
+        if isinstance(inputs, Prompts):
+            inputs.check(model)
         for b in patterned:
             if b.analysis.names_segments:
-                require_segments(b, model, given)
-        chosen = choose_engine(model, given, batch_size, engine, may_fuse=True)
-        seen = view_for(model, given) if model.joint_sites else model
+                require_segments(b, model, inputs)
+        chosen = choose_engine(model, inputs, batch_size, engine, may_fuse=True)
+        seen = view_for(model, inputs) if model.joint_sites else model
         _log.info(
             "scoring %s: %d metrics of patterns, engine %s, %d prompts",
             model.name,
             len(patterned),
             chosen,
-            len(given) if isinstance(given, Prompts) else 1,
+            len(inputs) if isinstance(inputs, Prompts) else 1,
         )
-        run = PatternRun(seen, given, seed, batch_size, chosen, progress, pieces)
+        run = PatternRun(seen, inputs, seed, batch_size, chosen, progress, pieces)
         yield from _from_patterns(run, patterned, null, random, origin, parts, weights)
     for b in bounds:
         if b.analysis.kind == "weights":
@@ -342,8 +342,8 @@ def _from_patterns(
     draws = _drawn(run, random, drawn_for, weights, about["prompts_hash"]) if drawn_for else {}
     for b in bounds:
         kind, mine = kinds[b.label], draws.get(b.label, ())
-        found = MetricScores(scores[b.label], clusters, kind, beside.get(b.label), mine, ids)
-        yield b.label, rows_of(run.model, b, found, origin, about, parts=parts)
+        result = MetricScores(scores[b.label], clusters, kind, beside.get(b.label), mine, ids)
+        yield b.label, rows_of(run.model, b, result, origin, about, parts=parts)
 
 
 def _drawn(
@@ -362,14 +362,14 @@ def _drawn(
     def on_draw(model: Model, labels: list[str], what: str) -> dict[str, DrawMeans]:
         mine = [b for b in bounds if b.label in labels]
         scores = run.of(model, run.prompts, mine, what) if mine else {}
-        found = {label: means_by_site(values) for label, values in scores.items()}
-        return found | weights.on_draw(model, labels, what)
+        means = {label: means_by_site(values) for label, values in scores.items()}
+        return means | weights.on_draw(model, labels, what)
 
     if weights.metrics:
         asked |= weights.asked()
-    found = random.scores(asked, on_draw)
-    weights.draws = found
-    return found
+    draws = random.scores(asked, on_draw)
+    weights.draws = draws
+    return draws
 
 
 def null_of(metric: BoundAnalysis, null: Null, model: Model) -> Null:

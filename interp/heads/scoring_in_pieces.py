@@ -107,17 +107,17 @@ class PromptPieces:
             self._read[what] = there
         pieces = self._read[what]
         sites = {site.name: site for site in model.sites}
-        found: PerMetric = {b.label: {} for b in bounds}
+        scores: PerMetric = {b.label: {} for b in bounds}
         for piece in pieces:
-            if not found.keys() <= {label for label, _ in piece}:
+            if not scores.keys() <= {label for label, _ in piece}:
                 return None
             for (label, name), (which, values) in piece.items():
-                if label not in found:
+                if label not in scores:
                     continue
                 site: Site = sites[name]
                 empty = np.full((self.number_of_prompts, values.shape[1]), np.nan)
-                found[label].setdefault(site, empty)[which] = values
-        return found
+                scores[label].setdefault(site, empty)[which] = values
+        return scores
 
     def masks(self, what: str) -> dict[str, str]:
         """Return the structure of the masks in the first batch of a pass; see `PatternRun`."""
@@ -150,14 +150,14 @@ class PromptPieces:
             asked = [b for b in bounds if (b.analysis.kind == "measurement") == measured]
             if not asked:
                 continue
-            found: dict[tuple[str, str], list[np.ndarray]] = {}
+            collected: dict[tuple[str, str], list[np.ndarray]] = {}
             for which in parts:  # one batch each, the same as in a run of all prompts
                 values = run.of(model, prompts.part(which), asked, what)
                 for label, by_site in values.items():
                     for site, x in by_site.items():
-                        found.setdefault((label, site.name), []).append(x)
+                        collected.setdefault((label, site.name), []).append(x)
             arrays[_WHICH[measured]] = np.array([i for which in parts for i in which], np.int64)
-            for (label, name), x in found.items():
+            for (label, name), x in collected.items():
                 arrays[f"{label} of {name}"] = np.concatenate(x).astype(np.float64)
                 order.append((label, name, measured))
         notes = {"order": json.dumps(order), "masks": json.dumps(run.masks)}
@@ -194,10 +194,10 @@ def _notes(content: bytes) -> dict[str, str]:
 
 
 def _checksum(arrays: dict[str, np.ndarray]) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name in sorted(arrays):
-        found.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
-    return found.hexdigest()
+        digest.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
+    return digest.hexdigest()
 
 
 def score_pieces(

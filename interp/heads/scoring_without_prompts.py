@@ -55,16 +55,16 @@ class WeightsScores:
 
     def on_draw(self, model: Model, labels: Sequence[str], what: str) -> dict[str, DrawMeans]:
         """Score one draw; a metric that cannot be scored on it raises in `table`, in its turn."""
-        found: dict[str, DrawMeans] = {}
+        means: dict[str, DrawMeans] = {}
         mine = [b for b in self.metrics if b.label in labels]
         for done, metric in enumerate(mine):
             self.progress(f"{what}, {metric.label}", done, len(mine))
             try:
-                found[metric.label] = means_by_site(_exact(metric.from_weights(model)))
+                means[metric.label] = means_by_site(_exact(metric.from_weights(model)))
             except InterpError as error:
                 self._failed[metric.label] = error
             self.progress(f"{what}, {metric.label}", len(mine), len(mine))
-        return found
+        return means
 
     def table(self, metric: BoundAnalysis) -> HeadTable:
         """Return the table of one metric; raises InterpError if a draw could not be scored."""
@@ -77,8 +77,8 @@ class WeightsScores:
             raise self._failed[metric.label]
         kind = "random-init" if self._held else "none"
         about = {"prompts": "none: weights only", "seed": self.seed, "engine": "weights"}
-        found = MetricScores(values, None, kind, None, self.draws.get(metric.label, ()))
-        return table_of(self.model, metric, found, self.origin, about)
+        scores = MetricScores(values, None, kind, None, self.draws.get(metric.label, ()))
+        return table_of(self.model, metric, scores, self.origin, about)
 
 
 def lacks(model: Model, metric: BoundAnalysis) -> str | None:
@@ -136,16 +136,16 @@ def from_experiment(
             "tokenizer": tokenizer_hash(model.tokenizer),
             "streams": streams_found(model),
         }
-        kept = not any(_is_file(value) for value in settled.options.values())
-        draws = random.scores({metric.label: about}, on_draw, keep=kept)[metric.label]
+        keep = not any(_is_file(value) for value in settled.options.values())
+        draws = random.scores({metric.label: about}, on_draw, keep=keep)[metric.label]
     about = {"prompts": "its own", "seed": seed, "engine": "experiment"}
     about |= {"notes": [f"{k}: {v}" for k, v in trials.notes.items()]}
     about |= {"headline": trials.headline} if trials.headline else {}
     about |= {"settled": dict(trials.settled)} if trials.settled else {}
     values = _arrays(trials.values)
     ids = _trial_ids(model, settled, seed, len(next(iter(values.values()), ())))
-    found = MetricScores(values, trials.clusters, kind, beside, draws, ids)
-    return table_of(model, metric, found, origin, about, parts=parts)
+    scores = MetricScores(values, trials.clusters, kind, beside, draws, ids)
+    return table_of(model, metric, scores, origin, about, parts=parts)
 
 
 def _is_file(value: Any) -> bool:
@@ -155,8 +155,8 @@ def _is_file(value: Any) -> bool:
 
 def _trial_ids(model: Model, metric: BoundAnalysis, seed: int, n: int) -> tuple[str, ...]:
     """Return the identity of each trial: what the prompts of an experiment are made from."""
-    made = f"{metric.label} {dict(metric.options)!r} {seed} {model.d_vocab}"
-    return tuple(hashlib.sha256(f"{made} {i}".encode()).hexdigest()[:16] for i in range(n))
+    identity = f"{metric.label} {dict(metric.options)!r} {seed} {model.d_vocab}"
+    return tuple(hashlib.sha256(f"{identity} {i}".encode()).hexdigest()[:16] for i in range(n))
 
 
 def _arrays(values: Mapping[Site, Tensor]) -> dict[Site, np.ndarray]:

@@ -162,7 +162,7 @@ def _why_unmeasured(
     """Return why a measure has no queries or keys of the segments that it names, or None."""
     queries, keys = (str(bound.options.get(name, "")) for name in ("queries", "segment"))
     needed = {queries} & {*NAMES}
-    # keys may be absent, and then get no mass; of roles that is known of chats alone
+    # keys may be absent and then get no mass; but only chats tell which roles are absent
     needed |= set() if OF_ROLES in inputs else {keys} & {*ROLES, THINKING}
     if not needed:
         return None
@@ -172,8 +172,8 @@ def _why_unmeasured(
         if site.stack not in APART
     }
     have = {
-        stack: {part for name in found for part in name.split("/")}
-        for stack, found in possible.items()
+        stack: {part for name in names for part in name.split("/")}
+        for stack, names in possible.items()
     }
     missing = needed - set().union(*have.values())
     return _lacking(bound, model, missing, have, inputs) if missing else None
@@ -194,7 +194,7 @@ def _why_without(
             return None
         missing |= lacks[0]
         there[site.stack] = lacks[1]
-    if not there:  # no attention of these sequences: it is refused for that
+    if not there:  # no attention reads these sequences: the metric is refused for that
         return None
     return _lacking(bound, model, missing, there, inputs)
 

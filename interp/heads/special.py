@@ -96,10 +96,10 @@ class Catalogue:
 
     def by_head(self) -> list[tuple[tuple[str, int, int], list[Special]]]:
         """Return each head with the metrics in which it stands out, largest difference first."""
-        found: dict[tuple[str, int, int], list[Special]] = {}
+        groups: dict[tuple[str, int, int], list[Special]] = {}
         for x in ordered_by(self.special, lambda x: x.size):
-            found.setdefault((x.stack, x.layer, x.head), []).append(x)
-        return list(found.items())
+            groups.setdefault((x.stack, x.layer, x.head), []).append(x)
+        return list(groups.items())
 
 
 def catalogue_of(table: HeadTable, ends: Mapping[str, float | None] | None = None) -> Catalogue:
@@ -172,7 +172,7 @@ def judged_rows(
     frame = frame[frame["n"] > 0].reset_index(drop=True)
     # few names and many rows: comparing and mapping a name is then one step for all of its rows
     frame = frame.astype(dict.fromkeys(("model", "stack", "metric"), "category"))
-    kinds = {metric: made.get("null") for (_, metric), made in table.provenance.items()}
+    kinds = {metric: about.get("null") for (_, metric), about in table.provenance.items()}
     drawn = frame["metric"].map(kinds) == "random-init"
     frame["judged"] = frame["null"].notna() & (frame["p"].notna() | ~drawn)
     added = {x: np.full(len(frame), math.nan) for x in ("distance", "apart", "share", "share_low")}
@@ -182,7 +182,7 @@ def judged_rows(
         exact = bool(rows["sem"].isna().all())
         distance = _distances(rows, exact)
         low, high = (ranges or {}).get(str(metric)) or (None, None)
-        found = {
+        columns = {
             "exact": exact,
             "distance": distance,
             "apart": _apart(rows["score"].to_numpy()),
@@ -190,7 +190,7 @@ def judged_rows(
             "share_low": _share(rows, low, below=True),
             "p": np.where(rows["p"].notna(), rows["p"], _p(distance, rows, exact)),
         }
-        for name, values in found.items():
+        for name, values in columns.items():
             added[name][rows.index] = values
     for name, values in added.items():
         frame[name] = values

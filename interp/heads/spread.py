@@ -55,20 +55,22 @@ def spread_scores(
         if options.get("sliding_window") or options.get("softcap"):
             raise OptionError(f"{model.name}: windows and caps of scores are not spread")
         k, v = (_gathered(x, number) for x in (k, v))
-        own = Attention(
+        attention = Attention(
             q=q, k=k, v=v, causal=True, scale=options["scaling"], offset=start, tokens=tokens
         )
         each: dict[str, Reduction] = {r.name: r for some in asked.values() for r in some}
         reductions = [*each.values(), Output(name="z")]
-        found = cast("Mapping[str, Any]", attention_statistics(own, reductions, backend="auto"))
+        results = cast(
+            "Mapping[str, Any]", attention_statistics(attention, reductions, backend="auto")
+        )
         for name, (value, *rows) in asked.items():
-            rate = found[value.name].double()
-            counts = (found[rows[0].name] > 0).double() if rows else torch.ones_like(rate)
+            rate = results[value.name].double()
+            counts = (results[rows[0].name] > 0).double() if rows else torch.ones_like(rate)
             counts = counts.expand_as(rate)
             both = torch.stack([(rate * counts).sum((0, 2)), counts.sum((0, 2))])
             dist.all_reduce(both)
             sums[name][module.layer_idx] = both[0] / both[1]
-        return found["z"].to(q.dtype).transpose(1, 2).contiguous(), None
+        return results["z"].to(q.dtype).transpose(1, 2).contiguous(), None
 
     ALL_ATTENTION_FUNCTIONS.register(NAME, spread)
     config: Any = model.module.config

@@ -218,7 +218,7 @@ def role_changes(
             at = (x.stack, -1, -1) if head is None else (x.stack, head.layer, head.head)
         pairs.append((x, left.pop(at, None)))
     pairs += [(None, x) for x in left.values()]
-    found = []
+    changes = []
     for role in ROLES:
         groups: dict[str, list[str]] = {
             x: [] for x in ("before", "after", "lost", "gained", "open")
@@ -231,8 +231,8 @@ def role_changes(
                 groups["after"].append(y.label)
             if has == will:
                 continue
-            own: Any = x if has else y
-            evidence = own.first(role.id)
+            holder: Any = x if has else y
+            evidence = holder.first(role.id)
             sure = (
                 x is None
                 or y is None
@@ -241,10 +241,10 @@ def role_changes(
                     and p.get((x.stack, x.layer, x.head, evidence.metric), 1.0) < LEVEL
                 )
             )
-            groups[("lost" if has else "gained") if sure else "open"].append(own.label)
+            groups[("lost" if has else "gained") if sure else "open"].append(holder.label)
         if groups["before"] or groups["after"]:
-            found.append(RoleChange(role.noun, **{k: tuple(v) for k, v in groups.items()}))
-    return tuple(found)
+            changes.append(RoleChange(role.noun, **{k: tuple(v) for k, v in groups.items()}))
+    return tuple(changes)
 
 
 def head_changes(rows: pd.DataFrame) -> tuple[HeadChange, ...]:
@@ -264,14 +264,14 @@ def head_changes(rows: pd.DataFrame) -> tuple[HeadChange, ...]:
     changed: Any = frame[frame["score"] != 0]
     changed = ranked(changed, "share")
     changed = changed.sort_values("differs", ascending=False, kind="stable")
-    found = []
+    changes = []
     heads: Any = changed.groupby(["stack", "layer", "head"], sort=False)
     for (stack, layer, head), part in heads:
         first = part.iloc[0]
         name = f"L{layer}H{head}"
         other = first.get("head_b")
         also = part[part["differs"]]["metric"].tolist()[1:]
-        found.append(
+        changes.append(
             HeadChange(
                 str(stack),
                 name,
@@ -285,7 +285,7 @@ def head_changes(rows: pd.DataFrame) -> tuple[HeadChange, ...]:
                 bool(first["differs"]),
             )
         )
-    return tuple(found)
+    return tuple(changes)
 
 
 def _count(n: int, noun: str) -> str:

@@ -34,7 +34,7 @@ def changed_patterns(
     its weights, 0 for equal rows and 1 for disjoint ones.
     """
     usable = [i for i, ids in enumerate(prompts.ids) if len(ids) <= LONGEST][:PROMPTS]
-    found: list[list[dict[str, Any]]] = [[] for _ in pairs]
+    candidates: list[list[dict[str, Any]]] = [[] for _ in pairs]
     changes: list[list[float]] = [[] for _ in pairs]
     for i in usable:
         one = prompts.part([i])
@@ -44,9 +44,9 @@ def changed_patterns(
         for at, (p, q) in enumerate(zip(before, after, strict=True)):
             change = np.abs(q - p).sum(1) / 2
             changes[at].append(float(change.mean()))
-            found[at].append(_place(i, words, p, q, change))
+            candidates[at].append(_place(i, words, p, q, change))
     rows = []
-    for (stack, a, b), mine, sizes in zip(pairs, found, changes, strict=True):
+    for (stack, a, b), mine, sizes in zip(pairs, candidates, changes, strict=True):
         most = ordered_by(mine, lambda row: row["change"])
         named = {"stack": stack, "head": str(a)} | ({} if a == b else {"head_b": str(b)})
         mean = float(np.mean(sizes)) if sizes else float("nan")
@@ -76,13 +76,13 @@ def _patterns(
     model: Model, prompt: Prompts, heads: Sequence[tuple[str, Head]]
 ) -> list[Float[np.ndarray, "query key"]]:
     """Return the patterns of some heads over one prompt, in order."""
-    kept: dict[tuple[str, int], np.ndarray] = {}
+    patterns: dict[tuple[str, int], np.ndarray] = {}
     asked = {(stack, head.layer) for stack, head in heads}
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
         key = site.stack, site.layer
         if key in asked:
-            kept[key] = call.pattern()[0].double().cpu().numpy()
+            patterns[key] = call.pattern()[0].double().cpu().numpy()
 
     model.read(prompt, visit)
-    return [kept[stack, head.layer][head.head] for stack, head in heads]
+    return [patterns[stack, head.layer][head.head] for stack, head in heads]

@@ -116,11 +116,11 @@ def compare(
             runs[-1].append(_run(each, metrics, shared, keep, alone, vocabulary, progress, options))
     head_b = _matched(sides, runs, match, seed) if match is not None else None
     require_same_heads(runs, head_b is not None)
-    found = group_differences(runs, paired, head_b)
+    differences = group_differences(runs, paired, head_b)
     names = [", ".join(run.name for run in side) for side in runs]
     first = next(iter(runs[0][0].scores.values()))
-    found = replace(
-        found,
+    differences = replace(
+        differences,
         provenance={
             "model": f"{names[1]} - {names[0]}",
             "a": [dict(r.made) for r in runs[0]],
@@ -137,8 +137,8 @@ def compare(
             "made_by": "interp.compare",
         },
     )
-    found = replace(found, answer=_answer(found, runs, paired, head_b, shared))
-    return replace(found, patterns=_patterns(found, runs, shared, top))
+    differences = replace(differences, answer=_answer(differences, runs, paired, head_b, shared))
+    return replace(differences, patterns=_patterns(differences, runs, shared, top))
 
 
 def _listed(prompts: Any) -> Any:
@@ -212,9 +212,9 @@ def _run(
     if isinstance(given, HeadTable):
         labels = given.metrics if metrics is None else [b.label for b in bounds]
         scores = {label: of_table(given, label) for label in labels}
-        made = next(iter(scores.values())).made
+        provenance = next(iter(scores.values())).made
         why = "a table of scores holds no logits"
-        return ComparedRun(given.models[0], scores, None, made, roles(given), why_no_loss=why)
+        return ComparedRun(given.models[0], scores, None, provenance, roles(given), why_no_loss=why)
     model = given.model()
     for bound in bounds:
         reason = why_not(model, bound)
@@ -284,9 +284,9 @@ def _matched(
     depths = {len({key for x in run.scores.values() for key in x.shape()}) for run in order}
     within = "layer" if len(depths) == 1 else "model"
     out = {}
-    for given, run in zip(every[1:], order[1:], strict=True):
+    for other, run in zip(every[1:], order[1:], strict=True):
         pairs = match_heads(
-            first, given.model(), method=by, within=within, seed=seed + 1, n_random=0
+            first, other.model(), method=by, within=within, seed=seed + 1, n_random=0
         )
         out[id(run)] = pairs.heads_of_b()
     return out
@@ -334,10 +334,10 @@ def _loss_change(
     gap = b.mean(0) - a.mean(0)
     row = {"metric": "loss", "unit": "nats/token"} | side_scores(a, b, gap, paired)
     one = ModelDifferences((row,), gap[None], {"loss": shared.clusters})
-    found = one.to_pandas().iloc[0]
-    numbers = {k: float(found[k]) for k in ("low", "high", "p")}
-    counts = {k: int(found[k]) for k in ("n", "clusters")}
-    return LossChange(float(found["score_a"]), float(found["score_b"]), **numbers, **counts)
+    tested = one.to_pandas().iloc[0]
+    numbers = {k: float(tested[k]) for k in ("low", "high", "p")}
+    counts = {k: int(tested[k]) for k in ("n", "clusters")}
+    return LossChange(float(tested["score_a"]), float(tested["score_b"]), **numbers, **counts)
 
 
 def _patterns(

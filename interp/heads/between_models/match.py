@@ -76,19 +76,19 @@ def match_heads(
     progress = progress or silent
     first, second = (given_models(x)[0].model() for x in (a, b))
     progress("similarity of heads", 0, 1)
-    found = similarities(first, second, method, within, prompts, seed, batch_size)
+    similarity = similarities(first, second, method, within, prompts, seed, batch_size)
     progress("similarity of heads", 1, 1)
     rng = np.random.default_rng(seed)
-    neighbours = np.concatenate([_neighbours(g) for g in found.groups.values()])
+    neighbours = np.concatenate([_neighbours(g) for g in similarity.groups.values()])
     rows, values = [], []
     total, null_total = 0.0, np.zeros(n_random)
-    for group in found.groups.values():
+    for group in similarity.groups.values():
         mean = group.across.mean(0)
         pairs = assigned(mean)
         total += sum(mean[i, j] for i, j in pairs.items())
         drawn = _split_totals(group, n_random, rng)
         null_total += drawn
-        stable = _stability(group, pairs, found.clusters, n_boot, rng)
+        stable = _stability(group, pairs, similarity.clusters, n_boot, rng)
         null = float(drawn.mean()) / max(len(pairs), 1) if n_random else float("nan")
         p_of = _p_values(group, mean, pairs, neighbours)
         for i, (stack, head) in enumerate(group.a):
@@ -105,7 +105,7 @@ def match_heads(
             values.append(group.across[:, i, pairs[i]] if i in pairs else nothing)
     p_all = float((1 + (null_total >= total - 1e-9).sum()) / (n_random + 1)) if n_random else None
     taken = {(row["stack"], row["head_b"]) for row in rows}
-    made = {
+    provenance = {
         "model": f"{first.name} to {second.name}",
         "a": model_provenance(first),
         "b": model_provenance(second),
@@ -118,24 +118,24 @@ def match_heads(
         "versions": versions(),
         "unmatched_b": [
             f"{stack} {h}"
-            for g in found.groups.values()
+            for g in similarity.groups.values()
             for stack, h in g.b
             if (stack, str(h)) not in taken
         ],
         "made_by": "interp.heads.match_heads",
-    } | dict(found.about)
+    } | dict(similarity.about)
     matrix = {
         f"{stack} {layer}" if layer >= 0 else stack: g.across.mean(0)
-        for (stack, layer), g in found.groups.items()
+        for (stack, layer), g in similarity.groups.items()
     }
     return HeadMatches(
         tuple(rows),
         np.stack(values),
-        found.clusters,
+        similarity.clusters,
         f"{method} similarity",
-        found.unit,
+        similarity.unit,
         matrix,
-        made,
+        provenance,
     )
 
 
@@ -149,12 +149,12 @@ def assigned(similarity: Float[np.ndarray, "a b"]) -> dict[int, int]:
 
 def _neighbours(group: Group) -> np.ndarray:
     """Return each head's largest similarity with another head of its own model."""
-    found = []
-    for own in (group.own_a, group.own_b):
-        if len(own) > 1:
-            apart = own - np.diag(np.full(len(own), np.inf))
-            found.append(apart.max(1))
-    return np.concatenate(found) if found else np.zeros(0)
+    largest = []
+    for within in (group.own_a, group.own_b):
+        if len(within) > 1:
+            apart = within - np.diag(np.full(len(within), np.inf))
+            largest.append(apart.max(1))
+    return np.concatenate(largest) if largest else np.zeros(0)
 
 
 def _p_values(
@@ -171,7 +171,7 @@ def _p_values(
     power = max(mean.shape[1] / rivals, 1.0)
     out = {}
     for i, j in pairs.items():
-        # heads with rounding of the same similarity count as equal
+        # similarities that differ only by rounding count as equal
         plain = (1 + (neighbours >= mean[i, j] - 1e-9).sum()) / (len(neighbours) + 1)
         out[i] = float(1 - (1 - min(plain, 1.0)) ** power)
     return out
@@ -203,9 +203,9 @@ def _stability(
         return dict.fromkeys(pairs, float("nan"))
     times = redraw_counts(number, n, rng)
     weights = grouped.draw_weights(times, grouped.numbered(units, labels))
-    kept = dict.fromkeys(pairs, 0)
+    counts = dict.fromkeys(pairs, 0)
     for weight in weights:
         drawn = assigned(np.tensordot(weight, group.across, 1))
         for i, j in pairs.items():
-            kept[i] += drawn.get(i) == j
-    return {i: count / n for i, count in kept.items()}
+            counts[i] += drawn.get(i) == j
+    return {i: count / n for i, count in counts.items()}

@@ -107,13 +107,13 @@ class HeadMatches(Result):
         named = {("all", -1): list(range(len(self.rows))), **groups}
         means = np.stack([beyond[which].mean(0) for which in named.values()])
         ends = mean_intervals(means, 0.95, clusters=self.clusters).ends
-        found = []
+        rows = []
         for (stack, layer), which, mean, (low, high) in zip(
             named, named.values(), means, ends, strict=True
         ):
             matches = [Head.parse(self.rows[i]["head_b"]) for i in which if self.rows[i]["head_b"]]
             counts = Counter(head.layer for head in matches)
-            found.append(
+            rows.append(
                 {
                     "stack": stack,
                     "layer": layer,
@@ -125,7 +125,7 @@ class HeadMatches(Result):
                     "layers_b": ", ".join(f"L{x}: {n}" for x, n in sorted(counts.items())),
                 }
             )
-        return pd.DataFrame(found)
+        return pd.DataFrame(rows)
 
     def _rows(self) -> pd.DataFrame:
         """Return heads, matches, similarity, next similarity, null, p and stability."""
@@ -148,10 +148,10 @@ class HeadMatches(Result):
         why = np.full(len(self.rows), "the head has no match", dtype=object)
         there = ~np.isnan(self.per_prompt).any(1)
         least = 0.0 if self.metric.startswith("patterns") else -1.0
-        found = mean_intervals(
+        intervals = mean_intervals(
             self.per_prompt[there], level, clusters=self.clusters, bounds=(least, 1.0)
         )
-        out[there], why[there] = found
+        out[there], why[there] = intervals
         return MeanIntervals(out, tuple(why))
 
     def _completed(self, rows: pd.DataFrame) -> pd.DataFrame:
@@ -182,18 +182,18 @@ class HeadMatches(Result):
 
     def _names(self) -> tuple[list[str], list[str]]:
         """Return names of the rows and columns of the similarities, group by group."""
-        found: tuple[list[str], list[str]] = ([], [])
+        names: tuple[list[str], list[str]] = ([], [])
         for group, part in self.similarity.items():
-            for side, count in zip(found, part.shape, strict=True):
+            for side, count in zip(names, part.shape, strict=True):
                 side += [f"{group} head {h}" for h in range(count)]
-        return found
+        return names
 
     def __repr__(self) -> str:
-        found = sum(p < 0.05 for p in self.p_bh or ())
+        significant = sum(p < 0.05 for p in self.p_bh or ())
         whole = "" if self.p_all is None else f"; whole assignment p = {self.p_all:.3g}"
         return (
             f"HeadMatches ({self.provenance.get('model', 'A to B')}, {self.metric}): "
-            f"{len(self.rows)} heads, {found} with p_bh below 0.05{whole}"
+            f"{len(self.rows)} heads, {significant} with p_bh below 0.05{whole}"
         )
 
 

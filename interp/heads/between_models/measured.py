@@ -57,11 +57,11 @@ def head_values(
     """Score every head of one model on the shared prompts, by metric."""
     from interp.heads.scoring import score_each
 
-    given = prompts.of(model) if any(b.patterned() for b in bounds) else None
+    tokenized = prompts.of(model) if any(b.patterned() for b in bounds) else None
     tables = score_each(
         model,
         bounds,
-        given,
+        tokenized,
         null="none",
         seed=seed,
         batch_size=batch_size,
@@ -80,10 +80,10 @@ def of_table(table: HeadTable, metric: str) -> PairableScores:
             "with table.where(model=...)"
         )
     frame = part.wide()
-    [made] = part.provenance.values()
+    [provenance] = part.provenance.values()
     unit = str(frame["unit"].iloc[0])
     if part.per_prompt is None:
-        if made.get("engine") != "weights":
+        if provenance.get("engine") != "weights":
             raise OptionError(
                 f"{metric} of {part.models[0]}: {part.why_no_per_prompt}; differences are paired "
                 "over prompts, so score the model again with these prompts"
@@ -91,12 +91,14 @@ def of_table(table: HeadTable, metric: str) -> PairableScores:
         grid: dict[SiteKey, list[float]] = {}
         for row in frame.to_dict("records"):
             grid.setdefault((row["stack"], row["layer"]), []).append(row["score"])
-        return PairableScores({k: np.array([x]) for k, x in grid.items()}, None, True, unit, made)
+        return PairableScores(
+            {k: np.array([x]) for k, x in grid.items()}, None, True, unit, provenance
+        )
     sites: dict[SiteKey, list[np.ndarray]] = {}
     for row, values in zip(frame.to_dict("records"), part.per_prompt, strict=True):
         sites.setdefault((row["stack"], row["layer"]), []).append(np.asarray(values, dtype=float))
     stacked = {key: np.stack(x, 1) for key, x in sites.items()}
-    return PairableScores(stacked, part.clusters, False, unit, made)
+    return PairableScores(stacked, part.clusters, False, unit, provenance)
 
 
 def require_paired(name: str, first: PairableScores, other: PairableScores, metric: str) -> None:

@@ -78,17 +78,17 @@ def _shape(found: PairableScores) -> str:
 
 def _values(run: ComparedRun, metric: str, key: tuple[str, int], heads: Any) -> np.ndarray:
     """Return `[prompt, head]` of one attention, in the order of the heads of the first model."""
-    found = run.scores[metric]
+    scores = run.scores[metric]
     if heads is None or id(run) not in heads:
-        return found.sites[key]
+        return scores.sites[key]
     stack, layer = key
     n = max((h + 1 for s, x, h in heads[id(run)] if (s, x) == key), default=0)
-    rows = next(iter(found.sites.values())).shape[0]
+    rows = next(iter(scores.sites.values())).shape[0]
     out = np.full((rows, n), np.nan)
     for h in range(n):
         there = heads[id(run)].get((stack, layer, h))
         if there is not None:
-            out[:, h] = found.sites[stack, there.layer][:, there.head]
+            out[:, h] = scores.sites[stack, there.layer][:, there.head]
     return out
 
 

@@ -98,12 +98,12 @@ def quantised_heads(
 
     Reference: this project; Dettmers et al. 2022, "LLM.int8()", on outliers.
     """
-    given = repeats(model, n=32, seed=seed) if prompts is None else Prompts.of(prompts, model)
-    _require(model, given, k, n_random)
+    tokenized = repeats(model, n=32, seed=seed) if prompts is None else Prompts.of(prompts, model)
+    _require(model, tokenized, k, n_random)
     progress, rng = progress or silent, np.random.default_rng(seed)
-    order = rng.permutation(len(given))
+    order = rng.permutation(len(tokenized))
     chosen_on, judged_on = (sorted(x.tolist()) for x in np.array_split(order, 2))
-    judged = given.part(judged_on)
+    judged = tokenized.part(judged_on)
     other, names = quantised_model(model, method)
     restored = Restoring(model, other)
     progress("heads", 0, 1)
@@ -111,11 +111,11 @@ def quantised_heads(
     floor = output_changes(model, quantised_model(model, "int16")[0], judged)[0].mean(1)
     progress("heads", 1, 1)
     heads = [(s, h) for s in model.sites for h in range(s.n_heads)]
-    before = prompt_losses(other, given)
-    gains = np.zeros((len(heads), len(given)))
+    before = prompt_losses(other, tokenized)
+    gains = np.zeros((len(heads), len(tokenized)))
     for at, (site, h) in enumerate(heads):
         with restored(weights_of_head(model, site, h)):
-            gains[at] = before - prompt_losses(other, given)
+            gains[at] = before - prompt_losses(other, tokenized)
         progress("restored heads", at + 1, len(heads))
     best = ordered(gains[:, chosen_on].mean(1))[:k]
 
@@ -152,8 +152,8 @@ def quantised_heads(
         losses.append(measured("random heads restored", [together(x) for x in draws]))
     roles = _roles(model, other, judged, seed=seed, batch_size=batch_size)
     labels = [(s.stack, s.layer, h) for s, h in heads]
-    own = gains[:, judged_on]
-    given_back = score_columns(own, judged.clusters)
+    judged_gains = gains[:, judged_on]
+    given_back = score_columns(judged_gains, judged.clusters)
     columns: dict[str, Any] = dict(
         zip(("stack", "layer", "head"), zip(*labels, strict=True), strict=True)
     )
@@ -168,10 +168,10 @@ def quantised_heads(
         "gain_sem": given_back["sem"],
         "chosen": [i in best for i in range(len(heads))],
     }
-    made = result_provenance(
+    provenance = result_provenance(
         model,
         "interp.heads.quantised_heads",
-        given,
+        tokenized,
         seed=seed,
         method=method,
         k=k,
@@ -182,10 +182,10 @@ def quantised_heads(
         "QuantisedHeads",
         columns,
         ("stack", "layer", "head"),
-        made,
+        provenance,
         facts,
         changes[0],
-        arrays={"gains": own},
+        arrays={"gains": judged_gains},
         clusters=judged.clusters,
     )
 
@@ -225,20 +225,20 @@ def quantised_model(model: Model, method: str) -> tuple[Model, list[str]]:
             new = rounded_weight(weight.T if turn else weight, method)
             weight.copy_(new.T if turn else new)
         names.append(f"{name}.weight")
-    made = Model(
+    quantised = Model(
         module,
         f"{model.name} ({method})",
         model.sites,
         model.tokenizer,
         joint_sites=model.joint_sites,
     )
-    made.padding = model.padding.of_same(module, made.name)
-    return made, names
+    quantised.padding = model.padding.of_same(module, quantised.name)
+    return quantised, names
 
 
 def weights_of_head(model: Model, site: Site, head: int) -> WeightPlaces:
     """Return the weights of one head: its queries, its group's keys and values, its output."""
-    layout, found = layouts(model).sites[site], []
+    layout, places = layouts(model).sites[site], []
     for part, n in (("q", site.n_heads), ("k", site.n_kv_heads), ("v", site.n_kv_heads)):
         reading = getattr(layout, part)
         index = _rows_of_heads(model, reading, n)
@@ -248,11 +248,11 @@ def weights_of_head(model: Model, site: Site, head: int) -> WeightPlaces:
                 "with rows for every head, so the weights of one head cannot be restored"
             )
         axis = axis_of(model.module.get_submodule(reading.module), "out")
-        own = index[head if part == "q" else site.kv_head(head)]
-        found.append((f"{reading.module}.weight", axis, own))
+        rows = index[head if part == "q" else site.kv_head(head)]
+        places.append((f"{reading.module}.weight", axis, rows))
     projection = str(site.projection)
     axis = axis_of(model.module.get_submodule(projection), "in")
-    return [*found, (f"{projection}.weight", axis, columns_of(site, [head]))]
+    return [*places, (f"{projection}.weight", axis, columns_of(site, [head]))]
 
 
 def _rows_of_heads(model: Model, reading: Any, n: int) -> Int[Tensor, "head d"] | None:
@@ -297,7 +297,7 @@ class Restoring:
     def __call__(self, places: WeightPlaces) -> Iterator[None]:
         """Restore the weights at some places, and quantise them again at the end."""
         with torch.no_grad():
-            kept = {name: _parameter(self.other, name).clone() for name, _, _ in places}
+            weights = {name: _parameter(self.other, name).clone() for name, _, _ in places}
             for name, axis, index in places:
                 theirs = _parameter(self.model, name)
                 at = index.to(theirs.device)
@@ -305,7 +305,7 @@ class Restoring:
             try:
                 yield
             finally:
-                for name, weight in kept.items():
+                for name, weight in weights.items():
                     _parameter(self.other, name).copy_(weight)
 
 
@@ -330,31 +330,31 @@ def output_changes(
     """Return the relative change of every head's output, and the total variation of its rows."""
     outputs, rows = [], []
     for i in range(len(prompts)):
-        one, kept = prompts.part([i]), {}
+        one, before = prompts.part([i]), {}
 
-        def keep(site: Site, call: Call, real: Tensor, kept: dict[Any, Any] = kept) -> None:
-            kept[site] = [_written(model, site, call), call.pattern()[0].double()]
+        def keep(site: Site, call: Call, real: Tensor, before: dict[Any, Any] = before) -> None:
+            before[site] = [_written(model, site, call), call.pattern()[0].double()]
 
-        found: dict[Site, np.ndarray] = {}
+        changes: dict[Site, np.ndarray] = {}
 
         def hold(
             site: Site,
             call: Call,
             real: Tensor,
-            kept: Mapping[Any, Any] = kept,
-            found: dict[Site, np.ndarray] = found,
+            before: Mapping[Any, Any] = before,
+            changes: dict[Site, np.ndarray] = changes,
         ) -> None:
-            z, pattern = kept[site]
+            z, pattern = before[site]
             moved = (call.pattern()[0].double() - pattern).abs().sum(-1).mean(-1) / 2
             each = []
             for was, now in zip(z, _written(other, site, call), strict=True):
                 first, second = was(), now()
                 each.append(float((second - first).norm() / first.norm().clamp_min(1e-30)))
-            found[site] = np.stack([each, moved.cpu().numpy()])
+            changes[site] = np.stack([each, moved.cpu().numpy()])
 
         model.read(one, keep)
         other.read(one, hold)
-        both = np.concatenate([found[s] for s in model.sites], 1)
+        both = np.concatenate([changes[s] for s in model.sites], 1)
         outputs.append(both[0])
         rows.append(both[1])
     return np.stack(outputs, 1), np.stack(rows, 1)
@@ -378,13 +378,13 @@ def _roles(
 ) -> tuple[dict[tuple[str, int, int], list[str]], dict[tuple[str, int, int], list[str]]]:
     """Return the roles of every head in both models."""
     answer = compare(model, other, None, prompts, top=0, **options).answer
-    found: tuple[dict[Any, list[str]], dict[Any, list[str]]] = ({}, {})
+    sides: tuple[dict[Any, list[str]], dict[Any, list[str]]] = ({}, {})
     for change in answer.roles if answer is not None else ():
-        for side, named in zip(found, (change.before, change.after), strict=True):
+        for side, named in zip(sides, (change.before, change.after), strict=True):
             for head in map(Head.parse, named):
                 at = (model.sites[0].stack, head.layer, head.head)
                 side.setdefault(at, []).append(change.role)
-    return found
+    return sides
 
 
 present(

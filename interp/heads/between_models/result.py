@@ -72,7 +72,7 @@ class ModelDifferences(MetricRows, Result):
         """Return the rows with difference, standard error, degrees of freedom and p."""
         import pandas as pd
 
-        found = []
+        tests = []
         for row, values in zip(self.rows, self.per_prompt, strict=True):
             one = cluster_summary(self._own(row, values)[:, None], self.labels[row["metric"]])
             parts = self._parts(row, float(one.sem[0]), one.clusters)
@@ -84,9 +84,9 @@ class ModelDifferences(MetricRows, Result):
                 p = float(t_test_p(score, sem, df))
             # an exact score of weights is one value
             counts = {"n": max(one.n, 1), "clusters": max(one.clusters, 1)}
-            found.append({"score": score, "sem": sem, "p": p} | counts)
+            tests.append({"score": score, "sem": sem, "p": p} | counts)
         return pd.DataFrame(list(self.rows)).assign(
-            **{k: [x[k] for x in found] for k in ("score", "sem", "p", "n", "clusters")}, null=0.0
+            **{k: [x[k] for x in tests] for k in ("score", "sem", "p", "n", "clusters")}, null=0.0
         )
 
     def _parts(
@@ -121,12 +121,12 @@ class ModelDifferences(MetricRows, Result):
         half_width([(0.0, 1.0)], level)  # raises for an invalid level
         alone: dict[Any, list[int]] = {}
         for i, (row, values) in enumerate(zip(self.rows, self.per_prompt, strict=True)):
-            own = self._own(row, values)
-            valid = ~np.isnan(own)
+            unpadded = self._own(row, values)
+            valid = ~np.isnan(unpadded)
             if not valid.any():
                 continue
             why[i] = ""
-            one = cluster_summary(own[:, None], self.labels[row["metric"]])
+            one = cluster_summary(unpadded[:, None], self.labels[row["metric"]])
             if max(row["n_a"], row["n_b"]) == 1:
                 alone.setdefault((row["metric"], valid.tobytes()), []).append(i)
                 continue
@@ -138,14 +138,16 @@ class ModelDifferences(MetricRows, Result):
         for (metric, mask), where in alone.items():
             valid = np.frombuffer(mask, dtype=bool)
             labels = self.labels[metric]
-            kept = None if labels is None else [x for x, v in zip(labels, valid, strict=True) if v]
+            clusters = (
+                None if labels is None else [x for x, v in zip(labels, valid, strict=True) if v]
+            )
             values = self.per_prompt[where][:, : len(valid)][:, valid]
             low, high = ranges.get(metric.partition(":")[0], (None, None))
             most = None if low is None or high is None else high - low
-            found = mean_intervals(
-                values, level, clusters=kept, bounds=(None if most is None else -most, most)
+            intervals = mean_intervals(
+                values, level, clusters=clusters, bounds=(None if most is None else -most, most)
             )
-            out[where], why[where] = found
+            out[where], why[where] = intervals
         return MeanIntervals(out, tuple(why))
 
     def _completed(self, rows: pd.DataFrame) -> pd.DataFrame:
@@ -165,10 +167,10 @@ class ModelDifferences(MetricRows, Result):
         """Return the differences of one metric as a table of head scores, for maps of heads."""
         frame = self[metric].to_pandas()
         about = {"end": "both", "made_by": "interp.compare"}
-        kept = ("stack", "layer", "head", "score", "sem", "low", "high", "why_no_interval", "n")
+        columns = ("stack", "layer", "head", "score", "sem", "low", "high", "why_no_interval", "n")
         records = [
             {"model": row["model"], "metric": metric, "unit": row["unit"]}
-            | {k: row[k] for k in kept}
+            | {k: row[k] for k in columns}
             for row in frame.to_dict("records")
         ]
         return HeadTable.from_records(records, {(str(frame["model"].iloc[0]), metric): about})
@@ -187,14 +189,14 @@ class ModelDifferences(MetricRows, Result):
         frame: Any = self[metric].to_pandas()
         if not frame["p"].notna().any():
             return f"{len(frame)} heads; exact scores of weights have no p."
-        found = [f"{int((frame[c] < 0.05).sum())} with {c} below 0.05" for c in ("p_holm", "p_bh")]
+        counts = [f"{int((frame[c] < 0.05).sum())} with {c} below 0.05" for c in ("p_holm", "p_bh")]
         prompts = f"{int(frame['n'].max())} prompts in {int(frame['clusters'].max())} clusters"
-        return f"{len(frame)} heads on {prompts}: {' and '.join(found)}."
+        return f"{len(frame)} heads on {prompts}: {' and '.join(counts)}."
 
     def __repr__(self) -> str:
-        found = sum(p < 0.05 for p in self.p_holm or ())
+        significant = sum(p < 0.05 for p in self.p_holm or ())
         head = f"ModelDifferences ({self.provenance.get('model', 'B - A')}): {len(self)} rows, "
-        text = f"{head}{found} with p_holm below 0.05"
+        text = f"{head}{significant} with p_holm below 0.05"
         return text if self.answer is None else "\n".join([text, *self.answer.lines()])
 
 

@@ -58,11 +58,11 @@ class SharedPrompts:
                 f"{name} and {model.name} have different vocabularies, and {what} are token ids, "
                 f"which mean different tokens to them; {advice}"
             )
-        own = self._made(model)
-        own.check(model)
+        tokenized = self._made(model)
+        tokenized.check(model)
         for i, text in enumerate(self._listed()):
-            _require_expressed(model, text, i, own.ids[i])
-        if own.ids == prompts.ids:
+            _require_expressed(model, text, i, tokenized.ids[i])
+        if tokenized.ids == prompts.ids:
             return prompts
         if self.same_tokens:
             raise PromptError(
@@ -71,7 +71,7 @@ class SharedPrompts:
                 "between models with one tokenizer"
             )
         self.by_text = True
-        return own
+        return tokenized
 
     @property
     def hash(self) -> str:
@@ -102,10 +102,10 @@ class SharedPrompts:
     def _made(self, model: Model) -> Prompts:
         from interp.heads.scoring import default_prompts
 
-        found = default_prompts(model, self.seed) if self.given is None else self.given
-        if isinstance(found, Mapping):
+        source = default_prompts(model, self.seed) if self.given is None else self.given
+        if isinstance(source, Mapping):
             raise OptionError(f"{model.name} does not read tokens alone, so it cannot be compared")
-        prompts = Prompts.of(found, model)
+        prompts = Prompts.of(source, model)
         if self._texts():
             for i, text in enumerate(self._listed()):
                 _require_expressed(model, text, i, prompts.ids[i])

@@ -111,7 +111,7 @@ def _grouped(
     a: Model, b: Model, units: Iterator[tuple[UnitRows, UnitRows]], within: str
 ) -> dict[GroupKey, Group]:
     across: dict[GroupKey, list[np.ndarray]] = {}
-    own: dict[tuple[GroupKey, str], np.ndarray] = {}
+    within_model: dict[tuple[GroupKey, str], np.ndarray] = {}
     named: dict[tuple[GroupKey, str], tuple[tuple[str, Head], ...]] = {}
     for rows_a, rows_b in units:
         sides = {"a": _joined(rows_a, within), "b": _joined(rows_b, within)}
@@ -126,14 +126,16 @@ def _grouped(
             across.setdefault(key, []).append((x @ y.T).double().numpy())
             for side, heads, z in (("a", heads_a, x), ("b", heads_b, y)):
                 named[key, side] = heads
-                own[key, side] = own.get((key, side), 0.0) + (z @ z.T).double().numpy()
+                within_model[key, side] = (
+                    within_model.get((key, side), 0.0) + (z @ z.T).double().numpy()
+                )
     return {
         key: Group(
             named[key, "a"],
             named[key, "b"],
             np.stack(x),
-            own[key, "a"] / len(x),
-            own[key, "b"] / len(x),
+            within_model[key, "a"] / len(x),
+            within_model[key, "b"] / len(x),
         )
         for key, x in across.items()
     }
@@ -159,16 +161,16 @@ def _pattern_units(
     a: Model, b: Model, read: Prompts, other: Prompts, batch_size: int
 ) -> Iterator[tuple[UnitRows, UnitRows]]:
     """Yield the rows of both models prompt by prompt; prompts of one length share a pass."""
-    found: dict[int, tuple[UnitRows, UnitRows]] = {}
+    ready: dict[int, tuple[UnitRows, UnitRows]] = {}
     lengths = list(map(len, read.ids))
     for i in range(len(read)):
-        if i not in found:  # the others of this batch are yielded in their own order
-            same = [j for j in range(i, len(read)) if lengths[j] == lengths[i] and j not in found]
+        if i not in ready:  # the others of this batch are yielded in their own order
+            same = [j for j in range(i, len(read)) if lengths[j] == lengths[i] and j not in ready]
             some = same[: _at_once([a, b], lengths[i], batch_size)]
             rows = (_pattern_rows(model, x.part(some)) for model, x in ((a, read), (b, other)))
-            found |= zip(some, zip(*rows, strict=True), strict=True)
-        yield found[i]
-        found[i] = ({}, {})  # releases the patterns
+            ready |= zip(some, zip(*rows, strict=True), strict=True)
+        yield ready[i]
+        ready[i] = ({}, {})  # releases the patterns
 
 
 def _at_once(models: Sequence[Model], length: int, batch_size: int) -> int:
@@ -182,24 +184,24 @@ def _pattern_bytes(models: Sequence[Model], length: int) -> int:
 
 def _pattern_rows(model: Model, prompts: Prompts) -> Sequence[UnitRows]:
     """Return the square roots of the patterns of each prompt; products are coefficients."""
-    found: list[dict[tuple[str, int], Tensor]] = [{} for _ in range(len(prompts))]
+    roots: list[dict[tuple[str, int], Tensor]] = [{} for _ in range(len(prompts))]
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
         model.require_finite(call, site)
         patterns, visible = call.pattern().float(), call.visible()
         for row, pattern in enumerate(patterns):
             shown = visible[row if len(visible) > 1 else 0]
-            kept = pattern[:, shown.expand(len(pattern), -1, -1)[0].sum(-1) > 1]
-            if not kept.shape[1]:
+            informative = pattern[:, shown.expand(len(pattern), -1, -1)[0].sum(-1) > 1]
+            if not informative.shape[1]:
                 raise PromptError(
                     f"{model.name}: a prompt of {pattern.shape[1]} tokens has no row with two "
                     "visible keys, so its patterns are all equal; give longer prompts"
                 )
-            rows = (kept / kept.shape[1]).sqrt().flatten(1).cpu()
-            found[row][site.stack, site.layer] = rows
+            rows = (informative / informative.shape[1]).sqrt().flatten(1).cpu()
+            roots[row][site.stack, site.layer] = rows
 
     model.read(prompts, visit)
-    return found
+    return roots
 
 
 def _require_small(models: Sequence[Model], max_length: int) -> None:
@@ -242,7 +244,7 @@ def _circuits(
     columns = ordinary_ids(model)
     if len(columns) > COLUMNS:
         columns = np.random.default_rng(0).permutation(columns)[:COLUMNS]
-    found = {}
+    circuits = {}
     for site in predicting_sites(model):
         weights = model.weights_of(site)
         circuit = weights.OV if by == "ov" else weights.QK
@@ -251,5 +253,5 @@ def _circuits(
         rows = (embedded[tokens] @ circuit.left) @ (circuit.right @ last.to(circuit.right))
         rows = (rows - rows.mean(-1, keepdim=True)).float()
         size = rows.norm(dim=-1, keepdim=True)
-        found[site.stack, site.layer] = (rows / size.clamp_min(1e-30)).detach().cpu()
-    return found
+        circuits[site.stack, site.layer] = (rows / size.clamp_min(1e-30)).detach().cpu()
+    return circuits

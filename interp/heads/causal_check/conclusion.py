@@ -41,8 +41,8 @@ def conclusion_of(
     if check is None or check.at_chance:
         why = reason or " ".join(check.doubts() if check else [])
         return Conclusion("not tested", f"{_FIRST['not tested']}: {why.rstrip('.')}.")
-    found = _concluded(check, transfer, no_transfer)
-    return Conclusion(found.verdict, found.sentence + _failing(check))
+    conclusion = _concluded(check, transfer, no_transfer)
+    return Conclusion(conclusion.verdict, conclusion.sentence + _failing(check))
 
 
 def _concluded(check: CausalCheck, transfer: CausalCheck | None, no_transfer: str) -> Conclusion:

@@ -93,11 +93,11 @@ class HeadTransfer:
 
 def restored_transfers(rows: Iterable[Mapping[str, Any]]) -> tuple[HeadTransfer, ...]:
     """Return tests from JSON data, with NaN where it has null."""
-    found = []
+    transfers = []
     for row in rows:
         values: dict[str, Any] = {k: math.nan if x is None else x for k, x in row.items()}
-        found.append(HeadTransfer(**values))
-    return tuple(found)
+        transfers.append(HeadTransfer(**values))
+    return tuple(transfers)
 
 
 def judge_transfers(
@@ -125,10 +125,10 @@ def judge_transfers(
     number = cluster_count(n, clusters)
     ends = short = np.full((len(heads), 2), math.nan)
     if number > 1:
-        made = {"level": level, "seed": seed, "clusters": clusters}
-        ends = bootstrap_interval(difference, **made)
-        short = bootstrap_interval(difference - HALF * larger, **made)
-    found = []
+        options = {"level": level, "seed": seed, "clusters": clusters}
+        ends = bootstrap_interval(difference, **options)
+        short = bootstrap_interval(difference - HALF * larger, **options)
+    transfers = []
     for i, head in enumerate(heads):
         verdict = "not shown"
         if ablation_p[i] > LEVEL or ablated[i].mean() < least:
@@ -137,7 +137,7 @@ def judge_transfers(
             verdict = "fails"
         elif p[i] <= LEVEL:
             verdict = "transfers"
-        found.append(
+        transfers.append(
             HeadTransfer(
                 head,
                 claim,
@@ -155,7 +155,7 @@ def judge_transfers(
                 n_clusters=number,
             )
         )
-    return tuple(found)
+    return tuple(transfers)
 
 
 def _greater(

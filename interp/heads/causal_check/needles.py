@@ -42,12 +42,13 @@ def needle_task(
     prompt to prompt. If `scored` names no task, the task that the model answers best is used.
     """
     task, every = _instances(model, n, max_length, seed, scored)
-    found = [every[which * PLACES + which % PLACES] for which in range(len(every) // PLACES)]
-    if not count_answered(model, found):
+    instances = [every[which * PLACES + which % PLACES] for which in range(len(every) // PLACES)]
+    if not count_answered(model, instances):
         raise Unanswered(
-            f"the model answers none of {len(found)} needles of the task {task} beside those scored"
+            f"the model answers none of {len(instances)} needles of the task {task} beside those "
+            f"scored"
         )
-    return _loss(model, task, found)
+    return _loss(model, task, instances)
 
 
 def needle_sources(
@@ -109,9 +110,9 @@ def other_needles(
     scored = scored or {}
     length: int = scored.get("max_length", LONGEST) if max_length is None else max_length
     first = scored.get("seed", seed)
-    own = _kind(model, first, scored, length, scored.get("answer", ANSWER))
+    own_kind = _kind(model, first, scored, length, scored.get("answer", ANSWER))
     for kind in ("ids", *(() if model.tokenizer is None else OF_SENTENCES)):
-        if kind == own:
+        if kind == own_kind:
             continue
         try:
             return needle_task(

@@ -125,10 +125,10 @@ class CausalCheck:
 
     def parts(self) -> list[str]:
         """Return texts: with and without the heads, without each, random sets, and transfers."""
-        own = f"{self.task} {self.clean:.3g} {self.unit} with all heads, {self.out:.3g} without"
+        effect = f"{self.task} {self.clean:.3g} {self.unit} with all heads, {self.out:.3g} without"
         alone = [f"without one: {self.alone_text()}"] if self.alone else []
         moved = [f"transfer: {one.summary()}" for one in self.transfers]
-        return [f"{own} these", *alone, self._same_layers(), self._any_layers(), *moved]
+        return [f"{effect} these", *alone, self._same_layers(), self._any_layers(), *moved]
 
     def _same_layers(self) -> str:
         if not self.n_random:
@@ -195,30 +195,30 @@ class CausalCheck:
 
     def doubts(self) -> list[str]:
         """Reasons why this check cannot show that the heads matter, as whole sentences."""
-        found = []
+        reasons = []
         if self.at_chance:
-            found.append(
+            reasons.append(
                 f"The model does not do this task: {self.clean:.3g} {self.unit} with all heads is "
                 f"no better than uniform guessing ({self.chance:.3g}), so no head can be "
                 f"necessary for it."
             )
         if self.n_random and self.least_p > LEVEL:
             only = "; sets of any layers can show more" if self.any_least_p <= LEVEL else ""
-            found.append(
+            reasons.append(
                 f"There are only {self.n_random} other sets of the same layers, so p cannot be "
                 f"below {self.least_p:.2g}, whatever the effect of the heads{only}."
             )
         if self.any_least_p > LEVEL:
-            found.append(
+            reasons.append(
                 f"With {self.n_any} other sets in the whole model, p cannot be below "
                 f"{self.any_least_p:.2g}."
             )
         if self.same_prompts:
-            found.append(
+            reasons.append(
                 "The heads were chosen on the prompts of this task, which biases the check in "
                 "their favour; give a task with other prompts."
             )
-        return found
+        return reasons
 
 
 def _sets(n: int, possible: int) -> str:

@@ -55,8 +55,8 @@ class Confirmation(Result):
     def __post_init__(self) -> None:
         if not self.conclusions:
             metrics = dict.fromkeys([*(c.metric for c in self.checks), *self.notes])
-            found = {metric: self._conclusion(metric) for metric in metrics}
-            object.__setattr__(self, "conclusions", found)
+            conclusions = {metric: self._conclusion(metric) for metric in metrics}
+            object.__setattr__(self, "conclusions", conclusions)
 
     def __iter__(self) -> Iterator[CausalCheck]:
         return iter(self.checks)
@@ -85,10 +85,10 @@ class Confirmation(Result):
 
     def of(self, metric: str, purpose: str) -> CausalCheck:
         """Return one row; raise KeyError if there is none."""
-        found = [c for c in self.checks if (c.metric, c.purpose) == (metric, purpose)]
-        if not found:
+        matches = [c for c in self.checks if (c.metric, c.purpose) == (metric, purpose)]
+        if not matches:
             raise KeyError(f"{metric} was not checked on its {purpose} task")
-        return found[0]
+        return matches[0]
 
     def _completed(self, rows: pd.DataFrame) -> pd.DataFrame:
         if not len(rows):
@@ -112,8 +112,8 @@ class Confirmation(Result):
         return pd.DataFrame(rows)
 
     def _concluded(self, check: CausalCheck) -> dict[str, str]:
-        found = self.conclusions[check.metric]
-        return {"verdict": found.verdict, "conclusion": found.sentence}
+        conclusion = self.conclusions[check.metric]
+        return {"verdict": conclusion.verdict, "conclusion": conclusion.sentence}
 
     def to_json(self) -> str:
         """Return rows and provenance as JSON-compatible data, with NaN as null."""
@@ -124,8 +124,8 @@ class Confirmation(Result):
             for c in self.checks
         ]
         concluded = {metric: asdict(one) for metric, one in self.conclusions.items()}
-        made = {"checks": rows, "conclusions": concluded, "provenance": dict(self.provenance)}
-        return json_document(made, indent=1).decode()
+        document = {"checks": rows, "conclusions": concluded, "provenance": dict(self.provenance)}
+        return json_document(document, indent=1).decode()
 
     def __repr__(self) -> str:
         lines = []
@@ -147,11 +147,11 @@ def _plain(value: Any) -> Any:
 
 def _restored(row: Mapping[str, Any], numbers: set[str]) -> dict[str, Any]:
     """Return the fields of a check: tuples, and NaN where JSON has null for a number."""
-    found = {
+    values = {
         name: math.nan if name in numbers and row[name] is None else row[name] for name in _CHECKED
     }
     each = {name: tuple(math.nan if x is None else x for x in row[name]) for name in _TUPLES}
-    return found | each | {"transfers": restored_transfers(row["transfers"])}
+    return values | each | {"transfers": restored_transfers(row["transfers"])}
 
 
 def confirmation_of(values: Mapping[str, Any]) -> Confirmation:

@@ -74,9 +74,9 @@ def held_role(game: Game, assigned: HeadRoles | None, name: str) -> RoleHolders:
     for role in ROLES:
         if any(need.decides and need.metric == metric for need in role.needs):
             holders = [x for x in assigned.assigned if role.id in x.roles]
-            found = {(x.stack, x.layer, x.head) for x in holders}
+            held = {(x.stack, x.layer, x.head) for x in holders}
             places = _places(game).items()
-            return RoleHolders(role.noun, frozenset(p for p, at in places if at in found))
+            return RoleHolders(role.noun, frozenset(p for p, at in places if at in held))
     return RoleHolders()
 
 
@@ -128,15 +128,15 @@ def chosen_heads(
     head has one or another order is asked for.
     """
     if isinstance(table, Mapping):
-        given = Players.of(game.model, {name: table[name]})
-        heads = {(site.stack, site.layer, h) for site, h in given.heads_of(0)}
-        found = {p for p, at in _places(game).items() if at in heads}
-        if len(found) < len(heads):
+        named = Players.of(game.model, {name: table[name]})
+        heads = {(site.stack, site.layer, h) for site, h in named.heads_of(0)}
+        present = {p for p, at in _places(game).items() if at in heads}
+        if len(present) < len(heads):
             raise OptionError(
-                f"{name}: {len(heads) - len(found)} of its heads are not among the "
+                f"{name}: {len(heads) - len(present)} of its heads are not among the "
                 f"players of the game"
             )
-        return Chosen(name, tuple(sorted(found)))
+        return Chosen(name, tuple(sorted(present)))
     if by not in ORDERS:
         raise UnknownName("order", by, ORDERS)
     if k is None and by == "score" and held.players:
@@ -181,7 +181,7 @@ def _drawn(groups: list[tuple[list[int], int]], top: Chosen, n: int, seed: int) 
     if possible <= n:
         parts = [itertools.combinations(here, out) for here, out in groups]
         every = (tuple(sorted(itertools.chain(*p))) for p in itertools.product(*parts))
-        found = [players for players in every if players != top.players]
+        sets = [players for players in every if players != top.players]
     else:
         rng, drawn = np.random.default_rng(seed), dict[tuple[int, ...], None]()
         while len(drawn) < n:
@@ -189,8 +189,8 @@ def _drawn(groups: list[tuple[list[int], int]], top: Chosen, n: int, seed: int) 
             players = tuple(sorted(itertools.chain(*picks)))
             if players != top.players:
                 drawn[players] = None
-        found = list(drawn)
-    return Matched(tuple(Chosen("random", players) for players in found), possible)
+        sets = list(drawn)
+    return Matched(tuple(Chosen("random", players) for players in sets), possible)
 
 
 def judged(

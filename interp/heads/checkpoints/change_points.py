@@ -19,7 +19,7 @@ from interp.core import clusters as grouped
 from interp.core.standard_errors import t_test_p
 from interp.core.statistics import percentile_interval, redraw_counts
 
-LEAST = 0.2  # of the range of a curve: smaller changes after the first are not cut
+LEAST = 0.2  # share of a curve's range: after the first, smaller changes are left out
 ALPHA = 0.05
 DRAWS = 500
 

@@ -115,8 +115,8 @@ def emergence_of(
     shared = SharedPrompts(list(prompts) if hasattr(prompts, "__next__") else prompts, seed)
     progress = progress or silent
     listed = _listed(models, steps, revisions)
-    found: list[dict[str, PairableScores]] = []
-    made = []
+    scores: list[dict[str, PairableScores]] = []
+    provenances = []
     for at, (step, source) in enumerate(listed):
         progress("checkpoints", at, len(listed))
         model = load(source)
@@ -134,20 +134,20 @@ def emergence_of(
                 seed=seed,
                 progress=None,
             )
-        found.append(each)
-        made.append(model_provenance(model) | {"step": step})
+        scores.append(each)
+        provenances.append(model_provenance(model) | {"step": step})
     progress("checkpoints", len(listed), len(listed))
-    name = str(models) if isinstance(models, (str, Path)) else made[-1]["model_id"]
+    name = str(models) if isinstance(models, (str, Path)) else provenances[-1]["model_id"]
     about = {
         "model": name,
-        "checkpoints": made,
+        "checkpoints": provenances,
         "prompts": shared.design,
         "prompts_hash": shared.hash,
         "seed": seed,
         "versions": versions(),
         "made_by": "interp.heads.emergence",
     }
-    return curves_of([step for step, _ in listed], found, about)
+    return curves_of([step for step, _ in listed], scores, about)
 
 
 def emergence_of_table(table: HeadTable, steps: Mapping[str, int]) -> Emergence:
@@ -159,9 +159,9 @@ def emergence_of_table(table: HeadTable, steps: Mapping[str, int]) -> Emergence:
         if all(m in table.where(model=n).metrics for n in names)
         and all(x.get("engine") != "weights" for (_, k), x in table.provenance.items() if k == m)
     ]
-    found = [{m: of_table(table.where(model=n, metric=m), m) for m in metrics} for n in names]
-    made = [x.made.get("prompts_hash") for each in found for x in each.values()]
-    hashes = {str(each) for each in made if each}
+    scores = [{m: of_table(table.where(model=n, metric=m), m) for m in metrics} for n in names]
+    stated = [x.made.get("prompts_hash") for each in scores for x in each.values()]
+    hashes = {str(each) for each in stated if each}
     if len(hashes) > 1 or not metrics:
         raise OptionError(
             "the checkpoints of the table were not measured on the same prompts; use interp "
@@ -169,7 +169,7 @@ def emergence_of_table(table: HeadTable, steps: Mapping[str, int]) -> Emergence:
         )
     about = {"model": names[-1], "checkpoints": dict(steps), "prompts_hash": "".join(hashes)}
     about |= {"versions": versions(), "made_by": "interp.heads.emergence"}
-    return curves_of([steps[name] for name in names], found, about)
+    return curves_of([steps[name] for name in names], scores, about)
 
 
 def _listed(
@@ -230,10 +230,10 @@ def curves_of(
                 valid: np.ndarray = np.logical_not(np.isnan(curve).any(axis=0))
                 if first.exact or valid.sum() < 2:
                     continue
-                kept = first.clusters
-                if kept is not None:
-                    kept = tuple(c for c, v in zip(kept, valid, strict=True) if v)
-                for change in changes(curve[:, valid], kept):
+                clusters = first.clusters
+                if clusters is not None:
+                    clusters = tuple(c for c, v in zip(clusters, valid, strict=True) if v)
+                for change in changes(curve[:, valid], clusters):
                     changed.append(
                         named
                         | {

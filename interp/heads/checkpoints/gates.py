@@ -25,7 +25,7 @@ def emergence_of_gates(gates: Mapping[int, LearnedGates]) -> Emergence:
     if len(steps) < 2:
         raise OptionError("curves of gates need at least two checkpoints")
     first = gates[steps[0]]
-    found = []
+    scores = []
     for step in steps:
         one = gates[step]
         for key in ("prompts_hash", "method", "penalty", "cost", "seed", "kind", "mlps"):
@@ -34,11 +34,11 @@ def emergence_of_gates(gates: Mapping[int, LearnedGates]) -> Emergence:
                     f"the gates of step {step} differ from those of step {steps[0]} in {key}; fit "
                     "all with the same task and settings"
                 )
-        found.append({f"gate_{one.method}": _scores(one)})
-    made = {str(step): gates[step].provenance.get("content_hash") for step in steps}
+        scores.append({f"gate_{one.method}": _scores(one)})
+    hashes = {str(step): gates[step].provenance.get("content_hash") for step in steps}
     about = {
         "model": first.provenance.get("model_id"),
-        "checkpoints": made,
+        "checkpoints": hashes,
         "method": first.method,
         "task": first.provenance.get("task"),
         "prompts_hash": first.provenance.get("prompts_hash"),
@@ -46,7 +46,7 @@ def emergence_of_gates(gates: Mapping[int, LearnedGates]) -> Emergence:
         "versions": versions(),
         "made_by": "interp importance gates",
     }
-    return curves_of(steps, found, about)
+    return curves_of(steps, scores, about)
 
 
 def _scores(gates: LearnedGates) -> PairableScores:

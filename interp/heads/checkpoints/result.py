@@ -56,14 +56,14 @@ class Emergence(MetricRows, Result):
         """Return one row per head and checkpoint."""
         import pandas as pd
 
-        found = []
+        records = []
         for row, values in zip(self.rows, self.per_prompt, strict=True):
             labels = self.labels[row["metric"]]
-            own = values if labels is None else values[: len(labels)]
-            one = cluster_summary(own[:, None], labels)
+            unpadded = values if labels is None else values[: len(labels)]
+            one = cluster_summary(unpadded[:, None], labels)
             about = {"score": float(one.score[0]), "sem": float(one.sem[0])}
-            found.append(dict(row) | about | {"n": one.n, "clusters": one.clusters})
-        return pd.DataFrame(found)
+            records.append(dict(row) | about | {"n": one.n, "clusters": one.clusters})
+        return pd.DataFrame(records)
 
     def change_points(self) -> pd.DataFrame:
         """Return one row per change point, the largest changes of each metric first.
@@ -111,15 +111,17 @@ class Emergence(MetricRows, Result):
             parts.append((f"{metric}: change points", *drawn, shown))
         rows = data_table(self.to_pandas(), "emergence")
         parts.append(("In numbers", rows))
-        made = dict(self.provenance)
-        content = page(name, self.plot(), parts, made, about=_EXPLAINED, heading=self.first_line())
+        provenance = dict(self.provenance)
+        content = page(
+            name, self.plot(), parts, provenance, about=_EXPLAINED, heading=self.first_line()
+        )
         write_atomically(Path(path), content)
 
     def __repr__(self) -> str:
         steps = sorted({row["step"] for row in self.rows})
         heads = len({(row["stack"], row["layer"], row["head"]) for row in self.rows})
-        found: Any = self.change_points()
-        clear = int((found["p_holm"] < 0.05).sum()) if len(found) else 0
+        changed: Any = self.change_points()
+        clear = int((changed["p_holm"] < 0.05).sum()) if len(changed) else 0
         span = f"steps {steps[0]} to {steps[-1]}" if steps else "no steps"
         return (
             f"Emergence ({self.provenance.get('model', '')}): {heads} heads at {len(steps)} "

@@ -25,11 +25,11 @@ def training_step(source: str | Path) -> int | None:
     state = path / "trainer_state.json"
     if state.is_file():
         try:
-            found = parse_json(state.read_text(encoding="utf-8")).get("global_step")
+            step = parse_json(state.read_text(encoding="utf-8")).get("global_step")
         except (OSError, ValueError, AttributeError) as error:
             raise LoadError(f"{state} cannot be read: {error}; repair or remove it") from error
-        if isinstance(found, int):
-            return found
+        if isinstance(step, int):
+            return step
     # a link has a name of its own beside that of the folder it leads to
     names = (path.absolute().name, path.resolve().name) if path.is_dir() else (str(source),)
     match = next(filter(None, map(_NAMED.search, names)), None)
@@ -38,16 +38,16 @@ def training_step(source: str | Path) -> int | None:
 
 def named_step(name: str) -> tuple[str, int] | None:
     """Return the run and the step that the end of a name states; None where it states none."""
-    found = _NAMED.search(name)
-    return None if found is None else (name[: found.start()], int(found[1]))
+    match = _NAMED.search(name)
+    return None if match is None else (name[: match.start()], int(match[1]))
 
 
 def checkpoints_of(source: str | Path) -> list[tuple[int, str]]:
     """Return step and folder of every checkpoint of a run, in order of steps."""
     text = str(source)
     if text.startswith("bundled:"):
-        found = bundled.checkpoints(text.removeprefix("bundled:"))
-        return in_step_order([(step, str(path)) for step, path in found.items()], text)
+        paths = bundled.checkpoints(text.removeprefix("bundled:"))
+        return in_step_order([(step, str(path)) for step, path in paths.items()], text)
     path = Path(source).expanduser()
     if not path.is_dir():
         raise OptionError(
@@ -82,6 +82,6 @@ def steps_of(sources: Iterable[str | Path]) -> list[int] | None:
     They are if there are at least three, each states its step, and all steps differ.
     """
     steps = [training_step(source) for source in sources]
-    found = [step for step in steps if step is not None]
-    complete = len(found) == len(steps) >= 3 and len(set(found)) == len(found)
-    return found if complete else None
+    stated = [step for step in steps if step is not None]
+    complete = len(stated) == len(steps) >= 3 and len(set(stated)) == len(stated)
+    return stated if complete else None

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 def attended_positions(layer: LayerCall) -> Float[Tensor, "prompt head row"]:
     """Return the mean attended source position of every row, counted from 0."""
-    found = []
+    positions = []
     for block in layer.blocks():
         keys = torch.arange(block.pattern.shape[-1], device=block.pattern.device)
-        found.append((block.pattern * keys).sum(-1))
-    return torch.cat(found, -1)
+        positions.append((block.pattern * keys).sum(-1))
+    return torch.cat(positions, -1)

@@ -24,8 +24,8 @@ def stationary(law: Float[np.ndarray, "state state"]) -> Float[np.ndarray, " sta
     """Return the stationary distribution of a transition matrix."""
     n = len(law)
     equations = np.vstack([law.T - np.eye(n), np.ones(n)])
-    found = np.linalg.lstsq(equations, np.append(np.zeros(n), 1), rcond=None)[0]
-    return np.clip(found, 0, None) / np.clip(found, 0, None).sum()
+    solution = np.linalg.lstsq(equations, np.append(np.zeros(n), 1), rcond=None)[0]
+    return np.clip(solution, 0, None) / np.clip(solution, 0, None).sum()
 
 
 def interleaved(

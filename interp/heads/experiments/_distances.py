@@ -37,20 +37,20 @@ def gates(
         )
     rng, bos, ids = np.random.default_rng(lab.seed), bos_id(model), ordinary_ids(model)
     first = () if bos is None else (bos,)
-    found: dict[Site, list[Tensor]] = {}
+    areas: dict[Site, list[Tensor]] = {}
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
         if site.kind != "softmax":
             return  # a state that does not grow: there is no cache to cut
         model.require_finite(call, site)
-        found.setdefault(site, []).append(_area(call, distances, skip).cpu())
+        areas.setdefault(site, []).append(_area(call, distances, skip).cpu())
 
     for done in range(trials):
         drawn = rng.choice(ids, tokens - len(first)).tolist()
         model.read(Prompts(((*first, *drawn),), "random tokens"), visit, last=1)
         lab.progress("retrieval_gates", done + 1, trials)
     notes = {"prompts": f"{trials} of {tokens} random tokens, {distances} distances"}
-    return {site: torch.stack(x) for site, x in found.items()}, notes
+    return {site: torch.stack(x) for site, x in areas.items()}, notes
 
 
 def _area(call: Call, distances: int, skip: int) -> Float[Tensor, " head"]:

@@ -47,7 +47,7 @@ def by_slot(
         )
     number = items * size + question
     rows = torch.arange(length - question, length)
-    found: dict[Site, list[Tensor]] = {}
+    place_shares: dict[Site, list[Tensor]] = {}
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
         model.require_finite(call, site)
@@ -56,7 +56,7 @@ def by_slot(
         # a head with no attention on the items prefers no position
         total = mass.sum(-1, keepdim=True)
         shares = torch.where(total > 0, mass / total, 1 / items)
-        found.setdefault(site, []).append(shares.cpu())
+        place_shares.setdefault(site, []).append(shares.cpu())
 
     drawn = np.zeros(0, int)
     for done in range(orders):
@@ -68,7 +68,7 @@ def by_slot(
         prompts = Prompts(((*first, *body, *asked),), "items")
         model.read(prompts, visit, last=1)
         lab.progress("item_position", done + 1, orders)
-    return {site: torch.stack(x) for site, x in found.items()}
+    return {site: torch.stack(x) for site, x in place_shares.items()}
 
 
 def at_ends(

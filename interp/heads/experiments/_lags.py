@@ -48,11 +48,11 @@ class LagMasses:
     @property
     def wrong(self) -> dict[Site, Float[Tensor, "trial head"]]:
         """Return the mass per wrong lag, averaged over rows and these lags."""
-        found = {}
+        masses = {}
         for site, x in self.mass.items():
             each = x.mean(2)
-            found[site] = (each.sum(-1) - self._at_true(each)) / (each.shape[-1] - 1)
-        return found
+            masses[site] = (each.sum(-1) - self._at_true(each)) / (each.shape[-1] - 1)
+        return masses
 
     def _at_true(self, each: Float[Tensor, "trial head lag"]) -> Float[Tensor, "trial head"]:
         at = torch.as_tensor(self.true - 1)[:, None, None].expand(*each.shape[:2], 1)
@@ -60,14 +60,14 @@ class LagMasses:
 
     def agreement(self) -> dict[Head, tuple[float, float]]:
         """Return per decoder head how often its top lag is the true one and the likeliest one."""
-        found = {}
+        rates = {}
         for site, x in self.mass.items():
             picked = 1 + x.argmax(-1).numpy()  # trial head row
             true = (picked == self.true[:, None, None]).mean((0, 2))
             likely = (picked == self.likeliest[:, None]).mean((0, 2))
             for head in range(x.shape[1]):
-                found[Head(site.layer, head)] = float(true[head]), float(likely[head])
-        return found
+                rates[Head(site.layer, head)] = float(true[head]), float(likely[head])
+        return rates
 
     def notes(self) -> dict[str, Any]:
         """Return the notes for the record of a score."""

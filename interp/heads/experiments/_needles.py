@@ -83,8 +83,8 @@ def chosen_task(
             for task in tasks
         },
     )
-    found = best_task(tried)
-    return None if found is None else found.task, tried
+    best = best_task(tried)
+    return None if best is None else best.task, tried
 
 
 def asked_instances(

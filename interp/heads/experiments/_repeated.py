@@ -29,9 +29,9 @@ def on_repeats(
         )
     if period < 2:
         raise PromptError(f"period={period}: a period has at least 2 tokens")
-    given = repeats(model, n=trials, max_length=period, copies=copies, seed=lab.seed)
+    prompts = repeats(model, n=trials, max_length=period, copies=copies, seed=lab.seed)
     bound = detector.bind()
-    engine = choose_engine(model, given, trials, "auto")
+    engine = choose_engine(model, prompts, trials, "auto")
     done, total = 0, len(model.sites)
 
     def advance() -> None:
@@ -39,13 +39,13 @@ def on_repeats(
         done += 1
         lab.progress(detector.name, done, total)
 
-    [found] = reduce_patterns(
-        model, given, [bound], batch_size=trials, engine=engine, advance=advance
+    [per_prompt] = reduce_patterns(
+        model, prompts, [bound], batch_size=trials, engine=engine, advance=advance
     )
-    values = {site: found.of(site) for site in found.values}
+    values = {site: per_prompt.of(site) for site in per_prompt.values}
     if group:
         values = {site: per_group(x, site, "max") for site, x in values.items()}
-    return Trials(values, notes={"prompts": given.design}, clusters=given.clusters)
+    return Trials(values, notes={"prompts": prompts.design}, clusters=prompts.clusters)
 
 
 def per_group(x: Tensor, site: Site, how: str) -> Tensor:

@@ -79,7 +79,7 @@ def contrastive_covariance(
         )
     rng = np.random.default_rng(lab.seed)
     ids, keys = _pairs(model, rng, n, max_length, feature)
-    found: dict[Any, list[tuple[Tensor, Tensor, float]]] = {}
+    vectors: dict[Any, list[tuple[Tensor, Tensor, float]]] = {}
     batch = 16
     for start in range(0, 2 * n, batch):
         part, at = ids[start : start + batch], torch.tensor(keys[start : start + batch])
@@ -91,7 +91,7 @@ def contrastive_covariance(
             scale = getattr(call, "scale", call.q.shape[-1] ** -0.5)
             k = repeat_kv(call.k, site.n_heads).double().cpu()
             q = call.q[:, :, -1].double().cpu()
-            found.setdefault(site, []).append((q, k[torch.arange(len(at)), :, at], scale))
+            vectors.setdefault(site, []).append((q, k[torch.arange(len(at)), :, at], scale))
 
         model.read(Prompts(tuple(part)), visit, last=1)
         lab.progress("contrastive_covariance", min(start + batch, 2 * n), 2 * n)
@@ -99,15 +99,15 @@ def contrastive_covariance(
     half = torch.from_numpy(rng.permutation(n) % 2 == 0)
     values, null, whole, ranks = {}, {}, {}, {}
     for site in model.sites:
-        if site not in found:
+        if site not in vectors:
             nan = torch.full((n, site.n_heads), torch.nan, dtype=torch.double)
             values[site], null[site] = nan, nan
             continue
-        q, k = (torch.cat(x) for x in zip(*((a, b) for a, b, _ in found[site]), strict=True))
-        scale = float(found[site][0][2])
+        q, k = (torch.cat(x) for x in zip(*((a, b) for a, b, _ in vectors[site]), strict=True))
+        scale = float(vectors[site][0][2])
         pairs = q.unflatten(0, (n, 2)), k.unflatten(0, (n, 2))
-        found_here, ranks[site] = _held_out(*pairs, torch.ones(n), half, share)
-        values[site] = scale * found_here
+        differences, ranks[site] = _held_out(*pairs, torch.ones(n), half, share)
+        values[site] = scale * differences
         null[site] = scale * _held_out(*pairs, signs, half, share)[0]
         each = (pairs[0] * pairs[1]).sum(-1)
         whole[site] = scale * (each[:, 0] - each[:, 1])
@@ -117,7 +117,7 @@ def contrastive_covariance(
         score, site, head = ordered_by(every, lambda each: each[0])[0]
         notes["directions"] = (
             f"{site.name} head {head}, which scores highest: {float(ranks[site][head]):.0f} of "
-            f"{found[site][0][0].shape[-1]} directions, with {score:.3g} of the "
+            f"{vectors[site][0][0].shape[-1]} directions, with {score:.3g} of the "
             f"{float(whole[site][:, head].mean()):.3g} by which all directions raise the score"
         )
     return Trials(values, null, "matching and differing keys exchanged in random trials", notes)
@@ -135,17 +135,17 @@ def _pairs(
     length = min(length, limit)
     first = int(bos is not None)
     # no token of a prompt repeats but the query's, and one that stands in its place
-    own = length - first
-    if len(known) < own + 1 or own < 5:
+    size = length - first
+    if len(known) < size + 1 or size < 5:
         raise PromptError(
-            f"prompts of {own + 1} different tokens need more than the {len(known)} tokens and "
+            f"prompts of {size + 1} different tokens need more than the {len(known)} tokens and "
             f"{limit} positions of {model.name}; use a smaller max_length"
         )
     prompts, keys = [], []
     for _ in range(n):
-        drawn = rng.choice(known, own + 1, replace=False).tolist()
+        drawn = rng.choice(known, size + 1, replace=False).tolist()
         other, tokens = drawn[-1], drawn[:-1]
-        at = int(rng.integers(0, own - 3))
+        at = int(rng.integers(0, size - 3))
         for placed in (tokens[-1], other):
             row = list(tokens)
             row[at] = placed
@@ -172,9 +172,9 @@ def _held_out(
         covariance = torch.einsum("tx,txha,txhb->hab", sides[used], q[used], k[used])
         u, s, v = torch.linalg.svd(covariance / used.sum())
         before = s.square().cumsum(-1) - s.square()
-        kept = (before < share * s.square().sum(-1, keepdim=True)).double()
-        read = torch.einsum("txha,har,hr,hbr->txhb", q[judged], u, kept, u)
-        held = torch.einsum("txha,hra,hr,hrb->txhb", k[judged], v, kept, v)
+        leading = (before < share * s.square().sum(-1, keepdim=True)).double()
+        read = torch.einsum("txha,har,hr,hbr->txhb", q[judged], u, leading, u)
+        held = torch.einsum("txha,hra,hr,hrb->txhb", k[judged], v, leading, v)
         out[judged] = torch.einsum("tx,txhb,txhb->th", sides[judged], read, held)
-        number += kept.sum(-1) / 2
+        number += leading.sum(-1) / 2
     return out, number

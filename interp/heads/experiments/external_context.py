@@ -85,11 +85,11 @@ def external_context(model, lab, needle: NeedleOptions, *, share: float = 0.1):
                 return
             model.require_finite(call, site)
             pattern = call.pattern(rows.to(call.z.device))[..., context].cpu()
-            own = states[:, rows]  # instance step d_model
+            row_states = states[:, rows]  # instance step d_model
             held = states[:, context]
             top = pattern.topk(number, dim=-1).indices  # instance head step number
-            values[site].append(_cosine(own[:, None], held, top))
-            drawn = _cosine(own[:, None], held, random[:, None])
+            values[site].append(_cosine(row_states[:, None], held, top))
+            drawn = _cosine(row_states[:, None], held, random[:, None])
             null[site].append(drawn.expand(-1, site.n_heads))
 
         model.read(prompts, visit)

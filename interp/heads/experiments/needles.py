@@ -80,12 +80,12 @@ def retrieval(model, lab, needle: NeedleOptions, *, success: float = 0.0, author
         authors=authors,
         progress=lambda _, done, total: lab.progress("retrieval", done, total),
     )
-    found = tried.solved(success)
+    solved = tried.solved(success)
     if trials and not bool((tried.right >= 1).any()):
         return unscored(model, trials)
-    notes = needle_report(tried, found) | ({"tasks": needle_notes(trials)} if trials else {})
-    if lab.notes and len(found.instances) > 1:
-        frame = selection_stability(found, n_boot=200, seed=lab.seed).set_index("part")
+    notes = needle_report(tried, solved) | ({"tasks": needle_notes(trials)} if trials else {})
+    if lab.notes and len(solved.instances) > 1:
+        frame = selection_stability(solved, n_boot=200, seed=lab.seed).set_index("part")
         whole = frame.loc["all"]
         notes["heads at 0.1 or more"] = (
             f"{whole['heads']:.0f} [{whole['heads_low']:.0f}, {whole['heads_high']:.0f}]"
@@ -98,12 +98,12 @@ def retrieval(model, lab, needle: NeedleOptions, *, success: float = 0.0, author
     about = {
         "settled": {"task": task},
         "headline": answered(task, tried, bool(trials)),
-        "clusters": [f"needle {x.needle}" for x in found.instances],
+        "clusters": [f"needle {x.needle}" for x in solved.instances],
     }
     if success <= 0:
-        return Trials(found.values, notes=notes, **about)
-    null = {s: found.chance[:, None].expand_as(x) for s, x in found.values.items()}
-    return Trials(found.values, null, "an even draw of the top key, computed", notes, **about)
+        return Trials(solved.values, notes=notes, **about)
+    null = {s: solved.chance[:, None].expand_as(x) for s, x in solved.values.items()}
+    return Trials(solved.values, null, "an even draw of the top key, computed", notes, **about)
 
 
 @experiment(
@@ -155,12 +155,12 @@ def qr_retrieval(model, lab, needle: NeedleOptions, *, calibrated: bool = True):
     from interp.heads.per_head import by_site
 
     task, instances, tried = asked_instances(model, lab.seed, needle)
-    found = question_mass(
+    mass = question_mass(
         model,
         instances,
         calibrated=calibrated,
         progress=lambda _, done, total: lab.progress("qr_retrieval", done, total),
     )
-    values, null = (by_site(model, found, x) for x in ("question_mass", "question_mass_other"))
+    values, null = (by_site(model, mass, x) for x in ("question_mass", "question_mass_other"))
     about = "a question about what is not there"
     return instance_trials(values, null, about, task, instances, tried)

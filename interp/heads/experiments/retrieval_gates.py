@@ -40,7 +40,7 @@ def retrieval_gates(
     from interp.heads.experiments._repeated import per_group as grouped
     from interp.heads.trials import Trials
 
-    found, notes = gates(model, lab, length, trials, skip)
+    areas, notes = gates(model, lab, length, trials, skip)
     if per_group:
-        found = {site: grouped(x, site, "mean") for site, x in found.items()}
-    return Trials(found, notes=notes)
+        areas = {site: grouped(x, site, "mean") for site, x in areas.items()}
+    return Trials(areas, notes=notes)

@@ -41,6 +41,6 @@ def selective_induction(
     from interp.heads.experiments._lags import lag_masses
     from interp.heads.trials import Trials
 
-    found = lag_masses(model, lab, lags, states, length, sequences)
+    masses = lag_masses(model, lab, lags, states, length, sequences)
     null = "mass on the wrong lags"
-    return Trials(found.right, found.wrong, null, found.notes(), clusters=found.rounds)
+    return Trials(masses.right, masses.wrong, null, masses.notes(), clusters=masses.rounds)

@@ -43,10 +43,10 @@ def sink(model, lab, *, n: int = 16, max_length: int = 48, copies: int = 1):
         )
     period = None if copies == 1 else (max_length - 1) // copies
     prompts = random_tokens(model, n=n, max_length=max_length, period=period, seed=lab.seed)
-    found = sink_mass(model, prompts)
+    mass = sink_mass(model, prompts)
     lab.progress("sink", n, n)
     notes = {
-        "share of heads and prompts with a sink above 0.3": found.sink_metric,
-        "of these on the first token": found.at_first,
+        "share of heads and prompts with a sink above 0.3": mass.sink_metric,
+        "of these on the first token": mass.at_first,
     }
-    return Trials(by_site(model, found), notes=notes)
+    return Trials(by_site(model, mass), notes=notes)

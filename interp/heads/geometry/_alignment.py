@@ -35,8 +35,8 @@ def linear_cka(x: Outputs, y: Outputs, debiased: bool) -> Pairs:
     if debiased and x.shape[-2] < 4:
         return torch.full((*x.shape[:2], y.shape[1]), torch.nan)
     cross = torch.stack([_hsic(x[:, h, None], y, debiased) for h in range(x.shape[1])], 1)
-    own, other = _hsic(x, x, debiased), _hsic(y, y, debiased)
-    size = (own.clamp_min(0)[:, :, None] * other.clamp_min(0)[:, None]).sqrt()
+    hsic_x, hsic_y = _hsic(x, x, debiased), _hsic(y, y, debiased)
+    size = (hsic_x.clamp_min(0)[:, :, None] * hsic_y.clamp_min(0)[:, None]).sqrt()
     varied = (_varied(x)[:, :, None] & _varied(y)[:, None]) & (size > 0)
     return torch.where(varied, cross / size.clamp_min(1e-300), torch.nan).clamp(max=1.0)
 
@@ -70,16 +70,16 @@ def projection_weighted(x: Outputs, y: Outputs, directions: int, dtype: torch.dt
     is that in which the model computed the outputs.
     """
     small = _ROUNDINGS * torch.finfo(dtype).eps
-    found = torch.full((*x.shape[:2], y.shape[1]), torch.nan, dtype=torch.double)
+    correlations = torch.full((*x.shape[:2], y.shape[1]), torch.nan, dtype=torch.double)
     for prompt in range(len(x)):
         mine = [_principal(a, directions, small) for a in x[prompt]]
         theirs = [_principal(a, directions, small) for a in y[prompt]]
-        for i, (own, basis) in enumerate(mine):
+        for i, (outputs, basis) in enumerate(mine):
             for j, (_, other) in enumerate(theirs):
                 used = max(basis.shape[-1], other.shape[-1])
                 if min(basis.shape[-1], other.shape[-1]) > 0 and x.shape[-2] > 2 * used:
-                    found[prompt, i, j] = _weighted(own, basis, other)
-    return found
+                    correlations[prompt, i, j] = _weighted(outputs, basis, other)
+    return correlations
 
 
 def _principal(
@@ -88,8 +88,8 @@ def _principal(
     """Return centred outputs on their leading components, and an orthonormal basis of these."""
     x = x - x.mean(0)
     left, size, right = torch.linalg.svd(x, full_matrices=False)
-    kept = size > small * size[0].clamp_min(1e-30)
-    number = int(kept.sum()) if directions < 1 else min(directions, int(kept.sum()))
+    nonzero = size > small * size[0].clamp_min(1e-30)
+    number = int(nonzero.sum()) if directions < 1 else min(directions, int(nonzero.sum()))
     return left[:, :number] * size[:number] @ right[:number], left[:, :number]
 
 

@@ -18,16 +18,16 @@ def seen_blocks(layer: LayerCall, size: int) -> Float[Tensor, "prompt #head rows
     keys = layer.call.v.shape[2]
     across, down = -(-keys // size), -(-layer.tokens // size)
     column = torch.arange(keys, device=layer.call.z.device) // size
-    found: Tensor | None = None
+    counts: Tensor | None = None
     for rows, _, visible in layer.blocks():
         by_block = visible.new_zeros(*visible.shape[:-1], across, dtype=torch.double)
         by_block.index_add_(-1, column, visible.double())
         at = torch.arange(rows.start, rows.stop, device=column.device) // size
-        if found is None:
-            found = by_block.new_zeros(*visible.shape[:2], down, across)
-        found.index_add_(2, at, by_block)
-    assert found is not None, "a prompt has at least one token"
-    return (found > 0).sum(-1).double()
+        if counts is None:
+            counts = by_block.new_zeros(*visible.shape[:2], down, across)
+        counts.index_add_(2, at, by_block)
+    assert counts is not None, "a prompt has at least one token"
+    return (counts > 0).sum(-1).double()
 
 
 def vertical_slash_mass(
@@ -47,12 +47,12 @@ def vertical_slash_mass(
     sums = few.new_zeros(*few.shape[:2], keys)
     sums.index_add_(-1, behind.clamp_min(0).flatten(), (few * (behind >= 0)).flatten(-2))
     diagonals = _chosen(sums, slash)
-    found = []
+    masses = []
     for part, pattern, _ in layer.blocks():
         behind = _behind(part, keys, pattern.device)
         on = diagonals[..., behind.clamp_min(0)] & (behind >= 0)
-        found.append((pattern * (on | columns[..., None, :])).sum(-1))
-    return torch.cat(found, -1)
+        masses.append((pattern * (on | columns[..., None, :])).sum(-1))
+    return torch.cat(masses, -1)
 
 
 def _behind(rows: slice, keys: int, device: torch.device) -> Tensor:

@@ -17,10 +17,10 @@ def opened(
         raise OptionError(f"radius={radius}: give a positive share of the spread of the keys")
     centred = k - k.mean(2, keepdim=True)
     spread = centred.square().sum(-1).mean(-1, keepdim=True).sqrt()
-    found = torch.zeros(k.shape[:3], dtype=torch.bool, device=k.device)
-    found[..., 0] = True
+    representative = torch.zeros(k.shape[:3], dtype=torch.bool, device=k.device)
+    representative[..., 0] = True
     for t in range(1, k.shape[2]):
         apart = (k[:, :, :t] - k[:, :, t : t + 1]).norm(dim=-1)
-        near = (apart <= radius * spread) & found[..., :t]
-        found[..., t] = ~near.any(-1)
-    return found
+        near = (apart <= radius * spread) & representative[..., :t]
+        representative[..., t] = ~near.any(-1)
+    return representative

@@ -49,12 +49,12 @@ def kept_masses(layer: LayerCall, keys: int) -> dict[str, Float[Tensor, "prompt 
 
 def _a_shape(layer: LayerCall, keys: int) -> Float[Tensor, "prompt head row"]:
     key = torch.arange(layer.call.v.shape[2], device=layer.call.z.device)
-    found = []
+    masses = []
     for rows, pattern, _ in layer.blocks():
         query = torch.arange(rows.start, rows.stop, device=key.device)[:, None]
         near = (query - key >= 0) & (query - key < keys - keys // 2)
-        found.append((pattern * (near | (key < keys // 2))).sum(-1))
-    return torch.cat(found, -1)
+        masses.append((pattern * (near | (key < keys // 2))).sum(-1))
+    return torch.cat(masses, -1)
 
 
 def _block_sparse(layer: LayerCall, keys: int) -> Float[Tensor, "prompt head row"]:
@@ -68,11 +68,11 @@ def _block_sparse(layer: LayerCall, keys: int) -> Float[Tensor, "prompt head row
     best = scores.topk(min(PARTS, across), dim=-1).indices
     chosen = torch.zeros_like(scores, dtype=torch.bool).scatter_(-1, best, True) & ~ahead
     column = torch.arange(layer.call.v.shape[2], device=scores.device) // size
-    found = []
+    masses = []
     for rows, pattern, _ in layer.blocks():
         row = torch.arange(rows.start, rows.stop, device=scores.device) // size
-        found.append((pattern * chosen[..., row, :][..., column]).sum(-1))
-    return torch.cat(found, -1)
+        masses.append((pattern * chosen[..., row, :][..., column]).sum(-1))
+    return torch.cat(masses, -1)
 
 
 def _pooled(x: Float[Tensor, "prompt head token d"], size: int) -> Tensor:

@@ -37,5 +37,5 @@ def normality(layer: LayerCall, least: int) -> Float[Tensor, "prompt head"]:
         rounding = 1e-12 * (1 + ordered.abs().amax(-1).square()) * count[..., 0]
         known = (count[..., 0] >= max(least, 3)) & (size > rounding)
         values.append(torch.where(known, fit.clamp(max=1.0), torch.nan))
-    found = torch.cat(values, -1)
-    return mean_of_rows(found, ~found.isnan())
+    fits = torch.cat(values, -1)
+    return mean_of_rows(fits, ~fits.isnan())

@@ -34,11 +34,11 @@ def entropies(
     def measure(site: Site, call: Call, engine: str) -> tuple[Tensor, ...]:
         tokens = call.z.shape[2]
         rows = call.pattern(slice(tokens - queries, tokens)).double()
-        found = torch.special.entr(rows.clamp_min(0)).sum(-1).mean(-1)
+        entropy = torch.special.entr(rows.clamp_min(0)).sum(-1).mean(-1)
         if pieces > 1:
             apart = in_other_piece(tokens, pieces, queries, shared).to(call.z.device)
             call.z = call.mix(pattern_without(call, site, apart[None, None])).to(call.z.dtype)
-        return (found,)
+        return (entropy,)
 
     return {site: x[0] for site, x in each_call(model, prompts, measure, engine="stored").items()}
 

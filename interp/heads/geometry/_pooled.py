@@ -55,12 +55,12 @@ def pooled_ranks(
         count = torch.full((len(k),), float(k.shape[2]), dtype=torch.double)
         return count, k.sum(2), k.transpose(-1, -2) @ k
 
-    found = {}
+    by_site = {}
     for site, (count, total, square) in each_call(model, prompts, measure).items():
         number = count.sum()
         mean = total.sum(0) / number
         spread = square.sum(0) / number - mean[..., :, None] * mean[..., None, :]
         energy = torch.linalg.eigvalsh(spread).flip(-1).clamp_min(0)
         ranks = rank_at(energy.sqrt(), share).nan_to_num(0.0)
-        found[site] = ranks.repeat_interleave(site.n_heads // site.n_kv_heads)
-    return found
+        by_site[site] = ranks.repeat_interleave(site.n_heads // site.n_kv_heads)
+    return by_site

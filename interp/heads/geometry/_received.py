@@ -58,17 +58,17 @@ def rank_correlation(
 
     NaN for fewer than three keys, or where one of the two is constant up to rounding.
     """
-    found = np.full(x.shape[:2], np.nan)
+    correlations = np.full(x.shape[:2], np.nan)
     sides = [z.cpu().numpy() for z in (x, near.expand_as(x), y, SAME * y)]
-    for at in np.ndindex(*found.shape):
+    for at in np.ndindex(*correlations.shape):
         a, a_near, b, b_near = (z[at] for z in sides)
         both = np.isfinite(a) & np.isfinite(b)
         if both.sum() < LEAST:
             continue
         ranks = _ranks(a[both], a_near[both]), _ranks(b[both], b_near[both])
         if all(np.ptp(r) for r in ranks):
-            found[at] = np.corrcoef(*ranks)[0, 1]
-    return torch.from_numpy(found)
+            correlations[at] = np.corrcoef(*ranks)[0, 1]
+    return torch.from_numpy(correlations)
 
 
 def _ranks(x: np.ndarray, near: np.ndarray) -> np.ndarray:

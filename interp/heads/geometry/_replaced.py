@@ -46,18 +46,18 @@ def standing_in(model: Model, token: str, prompts: Prompts) -> tuple[int, str]:
     if known["pad"] is None:
         known["pad"] = getattr(model.config, "pad_token_id", None)
     if token == "auto":
-        for name, given in known.items():
-            if given is not None and 0 <= given < model.d_vocab:
-                return int(given), name
+        for name, token_id in known.items():
+            if token_id is not None and 0 <= token_id < model.d_vocab:
+                return int(token_id), name
         return ordinary(
             model, prompts, None
         ), "an ordinary token: there is no mask or padding token"
     if token not in known:
         raise OptionError(f"unknown token={token!r}; known: auto, mask, pad, or a token id")
-    given = known[token]
-    if given is None:
+    token_id = known[token]
+    if token_id is None:
         raise OptionError(f"{model.name} has no {token} token; give token=auto or a token id")
-    return int(given), token
+    return int(token_id), token
 
 
 def ordinary(model: Model, prompts: Prompts, other: int | None) -> int:
@@ -81,7 +81,7 @@ def rank_at_real(
         for row in rows:
             for place in places:
                 row[place] = token
-    given = Prompts(tuple(tuple(row) for row in rows))
+    replaced = Prompts(tuple(tuple(row) for row in rows))
     real = [i for i in range(len(rows[0])) if i not in set(places)]
 
     def measure(site: Site, call: Call, engine: str) -> tuple[Tensor, ...] | None:
@@ -89,4 +89,4 @@ def rank_at_real(
             return None
         return (centred_rank(call.z[:, :, torch.tensor(real)].double(), variance),)
 
-    return {site: x[0] for site, x in each_call(model, given, measure).items()}
+    return {site: x[0] for site, x in each_call(model, replaced, measure).items()}

@@ -20,8 +20,8 @@ def unselectable_share(
     k: Float[Tensor, "prompt kv_head key d_head"],
 ) -> Float[Tensor, "prompt kv_head"]:
     """Return the share of keys that lie in the convex hull of the others."""
-    found = [[float((~selectable(x.cpu().numpy())).mean()) for x in one] for one in k]
-    return torch.tensor(found, dtype=torch.double).reshape(k.shape[:2])
+    shares = [[float((~selectable(x.cpu().numpy())).mean()) for x in one] for one in k]
+    return torch.tensor(shares, dtype=torch.double).reshape(k.shape[:2])
 
 
 def selectable(keys: Float[np.ndarray, "key d"]) -> Bool[np.ndarray, "key"]:
@@ -39,19 +39,19 @@ def selectable(keys: Float[np.ndarray, "key d"]) -> Bool[np.ndarray, "key"]:
     x = x / scale
     if np.linalg.matrix_rank(x, tol=1e-6 * number) == number - 1:
         return np.ones(number, dtype=bool)  # affinely independent: corners of a simplex
-    found = np.zeros(number, dtype=bool)
+    confirmed = np.zeros(number, dtype=bool)
     at = np.arange(number)
     query = x.copy()  # corrected by the key that scores above the wanted one, as a perceptron
     for _ in range(TRIALS):
         scores = query @ x.T
-        own = scores[at, at]
+        wanted = scores[at, at]
         scores[at, at] = -np.inf
         above = scores.argmax(1)
-        found |= own - scores[at, above] > _ROUNDING
-        query[~found] += (x - x[above])[~found]
-    for key in np.flatnonzero(~found):
-        found[key] = _by_program(x, int(key))
-    return found
+        confirmed |= wanted - scores[at, above] > _ROUNDING
+        query[~confirmed] += (x - x[above])[~confirmed]
+    for key in np.flatnonzero(~confirmed):
+        confirmed[key] = _by_program(x, int(key))
+    return confirmed
 
 
 def _by_program(x: Float[np.ndarray, "key d"], key: int) -> bool:
@@ -66,5 +66,5 @@ def _by_program(x: Float[np.ndarray, "key d"], key: int) -> bool:
     aim = np.zeros(x.shape[1] + 1)
     aim[-1] = -1
     box = [(-1, 1)] * x.shape[1] + [(0, 1)]
-    found = linprog(aim, A_ub=rows, b_ub=np.zeros(len(apart)), bounds=box, method="highs")
-    return bool(found.status == 0 and -found.fun > 1e-7)
+    solution = linprog(aim, A_ub=rows, b_ub=np.zeros(len(apart)), bounds=box, method="highs")
+    return bool(solution.status == 0 and -solution.fun > 1e-7)

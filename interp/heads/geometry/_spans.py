@@ -57,13 +57,13 @@ def soft_span(layer: LayerCall, ramp: int, share: float) -> Float[Tensor, "promp
     total = profile.sum(-1, keepdim=True)
     span, distance = key[:, None].double(), key[None].double()
     mask = ((ramp + span - distance) / ramp).clamp(0, 1)  # linear in the span between integers
-    kept = profile @ mask.T / total.clamp_min(1e-300)
-    at = (kept < share - 1e-9).sum(-1, keepdim=True).clamp(max=keys - 1)
+    covered = profile @ mask.T / total.clamp_min(1e-300)
+    at = (covered < share - 1e-9).sum(-1, keepdim=True).clamp(max=keys - 1)
     before = (at - 1).clamp_min(0)
-    high, low = kept.gather(-1, at), kept.gather(-1, before)
+    high, low = covered.gather(-1, at), covered.gather(-1, before)
     step = torch.where(high > low, (share - low) / (high - low).clamp_min(1e-300), 1.0)
-    found = torch.where(at > 0, before + step.clamp(0, 1), 0.0)
-    return torch.where(total > 0, found, torch.nan)[..., 0]
+    smallest = torch.where(at > 0, before + step.clamp(0, 1), 0.0)
+    return torch.where(total > 0, smallest, torch.nan)[..., 0]
 
 
 def crossing_spread(layer: LayerCall, width: int) -> Float[Tensor, "prompt head"]:
@@ -81,9 +81,9 @@ def crossing_spread(layer: LayerCall, width: int) -> Float[Tensor, "prompt head"
         query = torch.arange(rows.start, rows.stop, device=device)
         for ahead in range(width):  # the query is this many tokens after the position
             at = query - ahead
-            kept = at >= width
-            edge, first, last = at[kept], at[kept] - width, query[kept] + 1
-            some = before[:, :, kept]
+            inside = at >= width
+            edge, first, last = at[inside], at[inside] - width, query[inside] + 1
+            some = before[:, :, inside]
             low, cut, high = (
                 some.gather(-1, x[None, None, :, None].expand(*some.shape[:3], 1))[..., 0]
                 for x in (first, edge, last)

@@ -40,8 +40,8 @@ def log_condition(x: Float[Tensor, "*batch row column"]) -> Float[Tensor, "*batc
     """
     singular = torch.linalg.svdvals(x.double())
     first, last = singular[..., 0], singular[..., -1]
-    found = torch.log10(first / last.clamp_min(1e-300)).clamp(max=LARGEST)
-    return torch.where(first > 0, found, torch.nan)
+    condition = torch.log10(first / last.clamp_min(1e-300)).clamp(max=LARGEST)
+    return torch.where(first > 0, condition, torch.nan)
 
 
 def last_rows(layer: Any, number: int) -> Float[Tensor, "prompt head row key"]:

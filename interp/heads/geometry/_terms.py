@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from interp.heads.layer import LayerCall
 
-ROUNDING = 1e-6  # of the largest score: a smaller rest of it is no term
+ROUNDING = 1e-6  # share of the largest score: a smaller remainder is no term of its own
 
 
 def shares_of_terms(layer: LayerCall) -> dict[str, Float[Tensor, "prompt head"]]:
@@ -35,12 +35,14 @@ def shares_of_terms(layer: LayerCall) -> dict[str, Float[Tensor, "prompt head"]]
             x = x * seen
             return (x - x.sum(-1, keepdim=True) / number) * seen
 
-        own = centred(scores)
-        variance = own.square().sum((-1, -2))
+        centred_scores = centred(scores)
+        variance = centred_scores.square().sum((-1, -2))
         total = variance if total is None else total + variance
         for name, x in terms.items():
-            found = (own * centred(x)).sum((-1, -2))
-            covariances[name] = covariances[name] + found if name in covariances else found
+            covariance = (centred_scores * centred(x)).sum((-1, -2))
+            covariances[name] = (
+                covariances[name] + covariance if name in covariances else covariance
+            )
     assert total is not None  # a layer has a row
     return {name: x / torch.where(total > 0, total, torch.nan) for name, x in covariances.items()}
 

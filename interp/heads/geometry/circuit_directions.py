@@ -22,8 +22,8 @@ def ov_directions(model, *, share: float = 0.9):
     from interp.heads.geometry._spectra import rank_at
 
     circuits = {site: model.weights_of(site).OV for site in circuit_sites(model.sites)}
-    found = {site: rank_at(c.singular_values(), share) for site, c in circuits.items()}
-    return {site: x.nan_to_num(0.0) for site, x in found.items()}
+    ranks = {site: rank_at(c.singular_values(), share) for site, c in circuits.items()}
+    return {site: x.nan_to_num(0.0) for site, x in ranks.items()}
 
 
 @weights(unit="directions", low=0.0, requires=("qk",), end="low")
@@ -44,5 +44,5 @@ def qk_directions(model, *, share: float = 0.9):
     from interp.heads.geometry._spectra import rank_at
 
     circuits = {site: model.weights_of(site).QK for site in circuit_sites(model.sites)}
-    found = {site: rank_at(c.singular_values(), share) for site, c in circuits.items()}
-    return {site: x.nan_to_num(0.0) for site, x in found.items()}
+    ranks = {site: rank_at(c.singular_values(), share) for site, c in circuits.items()}
+    return {site: x.nan_to_num(0.0) for site, x in ranks.items()}

@@ -106,6 +106,6 @@ def reused_pattern(layer, *, drop: int = 1):
 
     if layer.previous is None:
         return torch.full((len(layer.call.z), layer.heads), torch.nan)
-    found = row_overlaps(layer, layer.previous, drop)
-    best = found.masked_fill(found.isnan(), -1).amax(-1)
+    overlaps = row_overlaps(layer, layer.previous, drop)
+    best = overlaps.masked_fill(overlaps.isnan(), -1).amax(-1)
     return torch.where(best < 0, torch.nan, best)

@@ -44,12 +44,12 @@ def pooled_key_rank(
     from interp.heads.geometry._pooled import datasets, pooled_ranks
 
     values, notes = {}, {}
-    given = datasets(model, files, n, max_length, lab.seed)
-    for at, (name, prompts) in enumerate(given.items()):
+    prompt_sets = datasets(model, files, n, max_length, lab.seed)
+    for at, (name, prompts) in enumerate(prompt_sets.items()):
         ranks = pooled_ranks(model, prompts, share)
-        for site, found in ranks.items():
-            values.setdefault(site, []).append(found)
+        for site, rank in ranks.items():
+            values.setdefault(site, []).append(rank)
         layers = {f"{s.stack} {s.layer}": float(x.mean()) for s, x in ranks.items()}
         notes[f"mean rank per layer, {name}"] = layers
-        lab.progress("pooled_key_rank", at + 1, len(given))
+        lab.progress("pooled_key_rank", at + 1, len(prompt_sets))
     return Trials({site: torch.stack(x) for site, x in values.items()}, notes=notes)

@@ -65,5 +65,5 @@ def unselectable_keys(layer):
     from interp.heads.geometry._selectable import MOST, unselectable_share
 
     shared = layer.heads // layer.call.k.shape[1]
-    found = unselectable_share(layer.call.k[:, :, :MOST].double())
-    return found.repeat_interleave(shared, 1)
+    shares = unselectable_share(layer.call.k[:, :, :MOST].double())
+    return shares.repeat_interleave(shared, 1)

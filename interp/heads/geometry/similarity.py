@@ -49,8 +49,8 @@ def cka_to_previous(layer, *, debiased: bool = True):
 
     if layer.previous is None:
         return torch.full(layer.z.shape[:2], torch.nan)
-    found = linear_cka(layer.z, layer.previous.z, debiased)
-    best = found.nan_to_num(-torch.inf).amax(-1)
+    alignments = linear_cka(layer.z, layer.previous.z, debiased)
+    best = alignments.nan_to_num(-torch.inf).amax(-1)
     return torch.where(best.isinf(), torch.nan, best)
 
 
@@ -103,7 +103,7 @@ def similar_head(layer, *, drop: int = 1):
 
     from interp.heads.geometry._overlap import row_overlaps
 
-    found = row_overlaps(layer, layer, drop)
-    itself = torch.eye(layer.heads, dtype=torch.bool, device=found.device)
-    best = found.masked_fill(itself | found.isnan(), -1).amax(-1)
+    overlaps = row_overlaps(layer, layer, drop)
+    itself = torch.eye(layer.heads, dtype=torch.bool, device=overlaps.device)
+    best = overlaps.masked_fill(itself | overlaps.isnan(), -1).amax(-1)
     return torch.where(best < 0, torch.nan, best)

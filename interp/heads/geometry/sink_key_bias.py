@@ -36,13 +36,13 @@ def sink_key_bias(layer):
     for rows, _, visible in layer.blocks():
         q, seen = layer.q[:, :, rows], visible.expand(-1, layer.heads, -1, -1).double()
         to_sink = seen.gather(-1, sink[..., None, None].expand(-1, -1, seen.shape[2], 1))[..., 0]
-        own = (q * key).sum(-1)
-        others = (q @ layer.k.mT * seen).sum(-1) - own * to_sink
+        sink_scores = (q * key).sum(-1)
+        others = (q @ layer.k.mT * seen).sum(-1) - sink_scores * to_sink
         number = seen.sum(-1) - to_sink
         at = torch.arange(rows.start, rows.stop, device=sink.device)
         counts = to_sink * (number > 0) * (at != sink[..., None])
-        margin = (own - others / number.clamp_min(1)) * counts
+        margin = (sink_scores - others / number.clamp_min(1)) * counts
         total, squares = total + margin.sum(-1), squares + margin.square().sum(-1)
         counted = counted + counts.sum(-1)
-    found = total / (counted * squares).sqrt()
-    return torch.where(counted > 1, found, torch.nan)
+    constancy = total / (counted * squares).sqrt()
+    return torch.where(counted > 1, constancy, torch.nan)

@@ -91,5 +91,5 @@ def window_without_sink(layer, *, share: float = 0.95, first: int = 1):
     from interp.heads.geometry._spans import distances_that_hold
     from interp.heads.layer import mean_of_rows
 
-    found = distances_that_hold(layer, share, first)
-    return mean_of_rows(found, ~found.isnan())
+    distances = distances_that_hold(layer, share, first)
+    return mean_of_rows(distances, ~distances.isnan())

@@ -26,7 +26,7 @@ def tucker_rank(model, *, share: float = 0.9):
 
     from interp.heads.geometry._spectra import rank_at
 
-    found = {}
+    ranks = {}
     for site in circuit_sites(model.sites):
         w = model.weights_of(site).folded
         shared = [site.kv_head(h) for h in range(site.n_heads)]
@@ -34,5 +34,5 @@ def tucker_rank(model, *, share: float = 0.9):
         columns = read.transpose(0, 1).flatten(1)
         factor = torch.linalg.eigh(columns @ columns.mT).eigenvectors.flip(-1)
         core = (factor.mT @ read).norm(dim=-1)
-        found[site] = rank_at(core, share).nan_to_num(0.0)
-    return found
+        ranks[site] = rank_at(core, share).nan_to_num(0.0)
+    return ranks

@@ -3,9 +3,9 @@
     from interp.heads import needle
 
     instances = needle.ids_instances(model, needles=8, lengths=(256, 1024), depths=(0, 0.5, 1))
-    found = needle.copy_paste(model, instances)      # every head in every instance
-    found.score()                                    # mean over instances, per (layer, head)
-    needle.selection_stability(found)                # stability of the choice over parts
+    copies = needle.copy_paste(model, instances)     # every head in every instance
+    copies.score()                                   # mean over instances, per (layer, head)
+    needle.selection_stability(copies)               # stability of the choice over parts
 
 The experiments `retrieval` and `qr_retrieval` wrap these functions with options and a command.
 Importing this package does not load torch.

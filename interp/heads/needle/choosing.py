@@ -62,18 +62,18 @@ def try_tasks(model: Model, tasks: Mapping[str, Build]) -> list[TriedTask]:
 
     Reference: this project.
     """
-    found = []
+    tried = []
     for task, build in tasks.items():
         try:
             instances = build()
         except PromptError as error:
-            found.append(TriedTask(task, why=str(error)))
+            tried.append(TriedTask(task, why=str(error)))
             continue
         with_it = [greedy(model, x.prompt, x.answer) for x in instances]
         answered = _from_needle(model, instances, with_it)
         tokens = [t for right in with_it for t in right]
-        found.append(TriedTask(task, answered, sum(tokens) / len(tokens), len(instances)))
-    return found
+        tried.append(TriedTask(task, answered, sum(tokens) / len(tokens), len(instances)))
+    return tried
 
 
 def count_answered(model: Model, instances: Sequence[Instance]) -> int:

@@ -137,8 +137,8 @@ def copy_paste(
     weight is in the needle, on the token that comes next; the score is the share of the needle's
     distinct tokens copied in this way, |g & k| / |k|. Where an answer is asked for at once, a token
     counts if one of its sources is among a head's largest weights, as many as there are sources.
-    Where the model's greedy answer is right,
-    these rows equal those of its own decoding, since the input tokens are the same.
+    Where the model's greedy answer is right, these rows equal those of its own decoding, since the
+    input tokens are the same.
 
     Args:
         model: the model to run.
@@ -183,17 +183,17 @@ def copy_paste(
         done += len(batch)
         progress("instances", done, len(instances))
     chance = torch.tensor([_chance(x) for x in instances], dtype=torch.float64)
-    values = {site: torch.cat(found) for site, found in parts.items()}
-    made = result_provenance(
+    values = {site: torch.cat(pieces) for site, pieces in parts.items()}
+    provenance = result_provenance(
         model, "interp.heads.needle.copy_paste", prompts_of(instances), authors=authors
     )
-    return CopyPaste(values, torch.cat(right), chance, tuple(instances), made)
+    return CopyPaste(values, torch.cat(right), chance, tuple(instances), provenance)
 
 
 def _chance(instance: Instance) -> float:
     """Return the expected score of a top key drawn uniformly from the visible tokens."""
     if instance.at_once:
-        # of draws without replacement, the share that holds none of a token's sources
+        # share of draws without replacement that hold no source of a token
         keys, drawn = instance.length, len(instance.sources)
         none = [
             math.exp(_log_choices(keys - held, drawn) - _log_choices(keys, drawn))
@@ -241,10 +241,10 @@ def forced_prompts(batch: Sequence[Instance]) -> tuple[Prompts, Int[Tensor, " st
 
 def source_mask(batch: Sequence[Instance], length: int) -> Bool[Tensor, "trial pos"]:
     """Return True at the sources of the answer of each prompt."""
-    found = torch.zeros(len(batch), length, dtype=torch.bool)
-    for row, x in zip(found, batch, strict=True):
+    mask = torch.zeros(len(batch), length, dtype=torch.bool)
+    for row, x in zip(mask, batch, strict=True):
         row[list(x.sources)] = True
-    return found
+    return mask
 
 
 def _forced(
@@ -258,7 +258,7 @@ def _forced(
     def visit(site: Site, call: Call, real: Tensor) -> None:
         model.require_finite(call, site)
         pattern = call.pattern(rows.to(call.z.device))
-        # of an answer at once, as many keys as it has sources
+        # an answer that is asked for at once has as many top keys as sources
         top = pattern[:, :, 0].topk(number).indices if at_once else pattern.argmax(-1)
         tops[site] = top.cpu()
 

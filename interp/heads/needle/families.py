@@ -82,29 +82,29 @@ def family_instances(
         raise OptionError(f"needles={needles}, answer={answer}: both must be at least 1")
     depths = check_depths(depths)
     ids, bos = ordinary_ids(model), bos_id(model)
-    own, first = answer + 3, int(bos is not None)
-    if len(ids) < 2 * own:
+    size, first = answer + 3, int(bos is not None)
+    if len(ids) < 2 * size:
         raise PromptError(
-            f"{model.name} has {len(ids)} tokens to draw from; a needle of {answer} needs {own} "
+            f"{model.name} has {len(ids)} tokens to draw from; a needle of {answer} needs {size} "
             f"and its haystack as many; use a smaller answer"
         )
     lengths = fitting(lengths, model, answer, beyond=beyond)
-    found = []
+    instances = []
     for which in range(needles):
         rng = np.random.default_rng((seed, which))
-        drawn = rng.choice(ids, own, replace=False).tolist()
+        drawn = rng.choice(ids, size, replace=False).tolist()
         rest = np.setdiff1d(ids, drawn)
         for length in lengths:
             n = length - first - 1  # tokens of the context
-            if n < 4 * own:
+            if n < 4 * size:
                 raise PromptError(
                     f"a prompt of {length} tokens is too short for {task} with {answer} to find; "
-                    f"use at least {4 * own + first + 1} tokens, or a smaller answer"
+                    f"use at least {4 * size + first + 1} tokens, or a smaller answer"
                 )
             for depth in depths:
                 body, places, question, at_once = MAKERS[task](rng, drawn, rest, n, depth)
                 places = [first + at for at in places]
-                found.append(
+                instances.append(
                     Instance(
                         context=(*([bos] if bos is not None else []), *body),
                         question=tuple(question),
@@ -120,7 +120,7 @@ def family_instances(
                         at_once=at_once,
                     )
                 )
-    return found
+    return instances
 
 
 def _many_keys(

@@ -54,24 +54,24 @@ def ids_instances(
     depths = check_depths(depths)
     ids, bos = ordinary_ids(model), bos_id(model)
     # key, values, the key of the uninformative question and the key of an absent needle
-    own = answer + 3
-    if len(ids) < own + 2:
+    size = answer + 3
+    if len(ids) < size + 2:
         raise PromptError(
             f"{model.name} has {len(ids)} tokens to draw from; a needle of {answer} values needs "
-            f"{own} and a haystack 2 more; use a smaller answer"
+            f"{size} and a haystack 2 more; use a smaller answer"
         )
     lengths = fitting(lengths, model, answer, beyond=beyond)
-    found = []
+    instances = []
     for which in range(needles):
         rng = np.random.default_rng((seed, which))
-        drawn = rng.choice(ids, own, replace=False).tolist()
+        drawn = rng.choice(ids, size, replace=False).tolist()
         needle, (null, other) = drawn[: answer + 1], drawn[answer + 1 :]
         rest = np.setdiff1d(ids, drawn)
         for length in lengths:
             n = check_room(length, answer + 1, 1, model)
             for depth in depths:
                 filler = rng.choice(rest, n, replace=n > len(rest)).tolist()
-                found.append(
+                instances.append(
                     place(
                         filler,
                         needle,
@@ -86,4 +86,4 @@ def ids_instances(
                         steps=answer,
                     )
                 )
-    return found
+    return instances

@@ -68,10 +68,10 @@ def question_mass(
     for done, x in enumerate(instances):
         nothing = _rows(model, x, x.null, bos) if calibrated else {}
         document = slice(x.document[0] - bos, x.document[1] - bos)
-        for question, found in ((x.question, asked), (x.other, other)):
+        for question, collected in ((x.question, asked), (x.other, other)):
             for site, mass in _rows(model, x, question, bos).items():
                 more = _above(mass, nothing[site]) if calibrated else mass
-                found.setdefault(site, []).append(more[:, document].sum(-1))
+                collected.setdefault(site, []).append(more[:, document].sum(-1))
         progress("instances", done + 1, len(instances))
     clusters = tuple(f"needle {x.needle}" for x in instances)
     columns, per_prompt = head_value_columns(
@@ -81,7 +81,7 @@ def question_mass(
         },
         clusters,
     )
-    made = result_provenance(
+    provenance = result_provenance(
         model, "interp.heads.needle.question_mass", prompts_of(instances), calibrated=calibrated
     )
     units = ("stack", "layer", "head")
@@ -90,7 +90,7 @@ def question_mass(
         "QuestionMass",
         columns,
         units,
-        made,
+        provenance,
         facts,
         per_prompt,
         clusters=clusters,
@@ -113,12 +113,12 @@ def _rows(
     """Return the mean attention of a question's tokens on each context key from `bos` on."""
     first = len(instance.context)
     rows = torch.arange(first, first + len(question))
-    found: dict[Site, Tensor] = {}
+    means: dict[Site, Tensor] = {}
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
         model.require_finite(call, site)
         pattern = call.pattern(rows.to(call.z.device))[0, ..., bos:first]
-        found[site] = pattern.double().mean(1).cpu()
+        means[site] = pattern.double().mean(1).cpu()
 
     model.read(Prompts((instance.context + tuple(question),), "needle"), visit, last=1)
-    return found
+    return means

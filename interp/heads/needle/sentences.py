@@ -82,13 +82,13 @@ def sentence_instances(
     lengths = [int(x) for x in lengths]
     rng = np.random.default_rng(seed)
     frames, names = rng.permutation(len(FRAMES)), rng.permutation(len(NAMES))
-    made, hays = [], []
+    hidden, hays = [], []
     for which in range(needles + 1):  # one more for the question about something absent
         sentence, question = FRAMES[frames[which % len(FRAMES)]]
         # frames and names advance together, then shift by one, so that no pair repeats
         shift = which // math.lcm(len(FRAMES), len(NAMES))
         name = NAMES[names[(which + shift) % len(NAMES)]]
-        made.append(Needle(sentence.format(name), question if asked else "", name))
+        hidden.append(Needle(sentence.format(name), question if asked else "", name))
         once = len(text_tokens(model, " " + " ".join(FILLER)))
         sentences = [
             FILLER[i]
@@ -96,7 +96,7 @@ def sentence_instances(
             for i in rng.permutation(len(FILLER))
         ]
         hays.append(text_tokens(model, " " + " ".join(sentences)))
-    found = hidden_needles(
-        model, made, hays, lengths=lengths, depths=depths, beyond=beyond, stretch=True
+    instances = hidden_needles(
+        model, hidden, hays, lengths=lengths, depths=depths, beyond=beyond, stretch=True
     )
-    return [x for x in found if x.needle < needles]
+    return [x for x in instances if x.needle < needles]

@@ -84,13 +84,13 @@ def _needle(row: dict[str, Any], where: str) -> Needle:
     if missing or strange:
         wrong = f"has no {missing[0]!r}" if missing else f"has the field {strange[0]!r}"
         raise PromptError(f"{where} {wrong}; a needle has {', '.join(FIELDS)}")
-    given = [name for name in FIELDS if name in row]
-    values = [row[name] for name in given]
+    names = [name for name in FIELDS if name in row]
+    values = [row[name] for name in names]
     if not (all(isinstance(v, str) and v.strip() for v in values) or all(map(_ids, values))):
         raise PromptError(
             f"{where}: {', '.join(FIELDS)} must all be texts, or all lists of token ids"
         )
-    return Needle(**({"question": ""} | dict(zip(given, values, strict=True))))
+    return Needle(**({"question": ""} | dict(zip(names, values, strict=True))))
 
 
 def _ids(value: Any) -> bool:

@@ -96,7 +96,7 @@ def hidden_needles(
     bos = bos_id(model)
     texts = [_tokens(model, n, i) for i, n in enumerate(needles, 1)]
     nothing = _nothing(model, needles[0])
-    found = []
+    instances = []
     for which, (body, question, span) in enumerate(texts):
         hay, ends = hays[which], _sentence_ends(model, hays[which])
         elsewhere = texts[(which + 1) % len(texts)][1] if len(texts) > 1 else nothing * 2
@@ -114,7 +114,7 @@ def hidden_needles(
             filler, stops = hay[end - n : end], [0, *(e - end + n for e in ends if e > end - n)]
             for depth in depths:
                 at = _before(stops, round(depth * n))
-                found.append(
+                instances.append(
                     place(
                         filler,
                         body,
@@ -129,7 +129,7 @@ def hidden_needles(
                         steps=DECODED,
                     )
                 )
-    return found
+    return instances
 
 
 def haystack_ids(model: Model, haystack: str | Path | Ids) -> tuple[int, ...]:
@@ -156,8 +156,8 @@ def text_tokens(model: Model, text: str) -> tuple[int, ...]:
     """Return the tokens of a text, without special tokens."""
     if model.tokenizer is None:
         raise PromptError(f"{model.name} has no tokenizer: give needle and haystack as token ids")
-    found = encoded_text(model.tokenizer, text, add_special_tokens=False, verbose=False)
-    return tuple(found["input_ids"])
+    encoded = encoded_text(model.tokenizer, text, add_special_tokens=False, verbose=False)
+    return tuple(encoded["input_ids"])
 
 
 def _tokens(

@@ -56,8 +56,8 @@ def value_shortfall(model: Model, prompts: Any, *, engine: str = "auto") -> Head
         short = torch.where(several, 1 - got / usual.clamp_min(1e-30), torch.nan)
         return (short.nanmean(-1),)
 
-    found = each_call(model, prompts, measure, engine=engine)
-    return {site: x[0] for site, x in found.items()}
+    shortfalls = each_call(model, prompts, measure, engine=engine)
+    return {site: x[0] for site, x in shortfalls.items()}
 
 
 @takes_model
@@ -295,18 +295,18 @@ def layer_outliers(
             raise UnknownName("activation of a layer", name, STREAM_NAMES)
     if size < 0 or times < 0:
         raise OptionError(f"size={size}, times={times}: both must be at least 0")
-    given = Prompts.of(prompts, model)
-    given.check(model)
-    kept: dict[tuple[str, int, str], list[tuple[int, Tensor]]] = {}
+    tokenized = Prompts.of(prompts, model)
+    tokenized.check(model)
+    activations: dict[tuple[str, int, str], list[tuple[int, Tensor]]] = {}
     for site in model.sites:
         for name in names:
             if name in site.streams:
-                kept[site.stack, site.layer, name] = []
-    if not kept:
+                activations[site.stack, site.layer, name] = []
+    if not activations:
         raise UnreadableAttention(f"{model.name} has none of {', '.join(names)} in any layer")
-    for which, batch in equal_lengths(given):
+    for which, batch in equal_lengths(tokenized):
         for site in model.sites:
-            mine = [n for n in names if (site.stack, site.layer, n) in kept]
+            mine = [n for n in names if (site.stack, site.layer, n) in activations]
             if not mine:
                 continue
             cache = model.capture(batch, mine, layers=site.layer, stack=site.stack)
@@ -314,16 +314,18 @@ def layer_outliers(
                 x = cache[name, site.layer, site.stack].double().cpu()
                 if not bool(torch.isfinite(x).all()):
                     raise NonFiniteError(f"{model.name}: NaN or infinity in {name} of {site.name}")
-                kept[site.stack, site.layer, name] += list(zip(which, x, strict=True))
-    made = result_provenance(
+                activations[site.stack, site.layer, name] += list(zip(which, x, strict=True))
+    provenance = result_provenance(
         model,
         "interp.heads.outliers.layer_outliers",
-        given,
+        tokenized,
         names=list(names),
         size=size,
         times=times,
     )
-    return Outliers(tuple(_measured(*key, x, size, times) for key, x in kept.items()), made)
+    return Outliers(
+        tuple(_measured(*key, x, size, times) for key, x in activations.items()), provenance
+    )
 
 
 def _measured(

@@ -82,27 +82,27 @@ def massive(
         ratio = best.values / size.mean(-1).clamp_min(1e-30)
         return torch.stack([ratio, best.indices.to(ratio)], -1)
 
-    given = Prompts.of(prompts, model)
-    found = captured(model, given, (part,), measure)
-    name, ratios = f"massive_{part}", {site: x[..., 0] for site, x in found.items()}
-    columns, per_prompt = head_value_columns({name: ratios}, given.clusters)
+    tokenized = Prompts.of(prompts, model)
+    measured = captured(model, tokenized, (part,), measure)
+    name, ratios = f"massive_{part}", {site: x[..., 0] for site, x in measured.items()}
+    columns, per_prompt = head_value_columns({name: ratios}, tokenized.clusters)
     columns["part"] = [part] * len(per_prompt)
     columns["ratio"] = columns.pop("score")
     columns["massive"] = [
         float((x[:, h] > times).double().mean()) for x in ratios.values() for h in range(x.shape[1])
     ]
-    channels = {site: x[..., 1] for site, x in found.items()}
+    channels = {site: x[..., 1] for site, x in measured.items()}
     columns["channel"] = [int(x) for at in channels.values() for x in at.mode(0).values]
     return ResultRows(
         "Massive",
         columns,
         ("stack", "layer", "head"),
-        result_provenance(model, "interp.heads.outliers.massive", given, part=part),
+        result_provenance(model, "interp.heads.outliers.massive", tokenized, part=part),
         {"metric": name, "unit": "times the mean channel"},
         per_prompt,
         arrays={"channels": head_value_columns({name: channels})[1]},
         same_as={"score": "ratio"},
-        clusters=given.clusters,
+        clusters=tokenized.clusters,
         interval_by="kind",
     )
 
@@ -225,7 +225,7 @@ def disruption(
         for edits in ((), (edit,), (control,))
     ]
     clean_values, largest, smallest = values
-    made = result_provenance(
+    provenance = result_provenance(
         model,
         "interp.heads.outliers.disruption",
         task.prompts,
@@ -235,7 +235,7 @@ def disruption(
         stack=stack,
     )
     about = {"task": task.name, "unit": task.unit, "parts": "+".join(parts), "fill": fill}
-    return disruption_row(about, clean_values, largest, smallest, task.clusters, made)
+    return disruption_row(about, clean_values, largest, smallest, task.clusters, provenance)
 
 
 def disruption_row(

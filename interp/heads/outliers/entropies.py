@@ -62,23 +62,25 @@ def layer_entropies(model: Model, prompts: Any, *, seed: int = 0) -> ResultRows:
 
     Reference: Lin et al. 2024, "MLP Can Be A Good Transformer Learner" (arXiv 2404.05657).
     """
-    given = Prompts.of(prompts, model)
-    given.check(model)
-    if any(len(ids) < _LEAST for ids in given.ids):
+    tokenized = Prompts.of(prompts, model)
+    tokenized.check(model)
+    if any(len(ids) < _LEAST for ids in tokenized.ids):
         raise OptionError("an entropy over tokens needs prompts of two tokens or more")
-    found = _entropies(model, given)
-    beside = _entropies(random_init(model, seed), given)
+    entropies = _entropies(model, tokenized)
+    beside = _entropies(random_init(model, seed), tokenized)
     places, parts, rows, null = [], [], [], []
-    for place, (attention, mlp) in found.items():
-        own = {"attention": attention, "mlp": mlp, "difference": attention - mlp}
+    for place, (attention, mlp) in entropies.items():
+        by_part = {"attention": attention, "mlp": mlp, "difference": attention - mlp}
         first, second = beside[place]
-        other = {"attention": first, "mlp": second, "difference": first - second}
-        for part, values in own.items():
+        null_by_part = {"attention": first, "mlp": second, "difference": first - second}
+        for part, values in by_part.items():
             places.append(place)
             parts.append(part)
             rows.append(values)
-            null.append(float(other[part].mean()))
-    made = result_provenance(model, "interp.heads.outliers.layer_entropies", given, seed=seed)
+            null.append(float(null_by_part[part].mean()))
+    provenance = result_provenance(
+        model, "interp.heads.outliers.layer_entropies", tokenized, seed=seed
+    )
     values = np.stack(rows)
     stacks, layers = zip(*places, strict=True)
     columns = {"stack": stacks, "layer": layers, "part": parts, **mean_columns(values)}
@@ -86,7 +88,7 @@ def layer_entropies(model: Model, prompts: Any, *, seed: int = 0) -> ResultRows:
         "LayerEntropies",
         columns | {"null": null},
         ("stack", "layer", "part"),
-        made,
+        provenance,
         {"metric": "layer_entropy", "unit": "nats per channel", "n": values.shape[1]},
         values,
     )
@@ -98,7 +100,7 @@ def _entropies(
     places = [s for s in model.sites if all(name in s.streams for name in PARTS)]
     if not places:
         raise UnreadableAttention(f"{model.name} has no layer with outputs of attention and MLP")
-    found = {(s.stack, s.layer): np.zeros((2, len(given.ids))) for s in places}
+    entropies = {(s.stack, s.layer): np.zeros((2, len(given.ids))) for s in places}
     for which, batch in equal_lengths(given):
         for site in places:
             cache = model.capture(batch, list(PARTS), layers=site.layer, stack=site.stack)
@@ -106,8 +108,8 @@ def _entropies(
                 x = cache[name, site.layer, site.stack].double().cpu()
                 if not bool(torch.isfinite(x).all()):
                     raise NonFiniteError(f"{model.name}: NaN or infinity in {name} of {site.name}")
-                found[site.stack, site.layer][part, list(which)] = gaussian_entropy(x).numpy()
-    return found
+                entropies[site.stack, site.layer][part, list(which)] = gaussian_entropy(x).numpy()
+    return entropies
 
 
 def gaussian_entropy(x: Float[Tensor, "prompt token channel"]) -> Float[Tensor, " prompt"]:
@@ -121,8 +123,8 @@ def layer_entropies_summary(found: ResultRows) -> str:
     rows = found.wide()
     rows = rows[rows["part"] == "difference"]
     pairs = zip(rows["layer"], rows["score"], strict=True)
-    said = [f"layer {layer}: {score:+.3g}" for layer, score in pairs]
-    return f"LayerEntropies(attention minus MLP, nats per channel; {', '.join(said)})"
+    texts = [f"layer {layer}: {score:+.3g}" for layer, score in pairs]
+    return f"LayerEntropies(attention minus MLP, nats per channel; {', '.join(texts)})"
 
 
 present("LayerEntropies", summary=layer_entropies_summary)

@@ -29,27 +29,27 @@ def each_call(
     engine: str = "auto",
 ) -> dict[Site, tuple[Tensor, ...]]:
     """Return `measure(site, call, engine)` of every attention: tensors `[prompt, head]`."""
-    given = Prompts.of(prompts, model)
-    given.check(model)
-    found: dict[Site, tuple[Tensor, ...]] = {}
-    chosen = choose_engine(model, given, BATCH, engine)
-    for which, batch in equal_lengths(given):
+    tokenized = Prompts.of(prompts, model)
+    tokenized.check(model)
+    results: dict[Site, tuple[Tensor, ...]] = {}
+    chosen = choose_engine(model, tokenized, BATCH, engine)
+    for which, batch in equal_lengths(tokenized):
 
         def visit(site: Site, call: Call, real: Tensor, which: list[int] = which) -> None:
             model.require_finite(call, site)
             values = measure(site, call, chosen)
             if values is None:
                 return
-            if site not in found:
-                found[site] = tuple(
-                    torch.full((len(given), *x.shape[1:]), torch.nan, dtype=torch.double)
+            if site not in results:
+                results[site] = tuple(
+                    torch.full((len(tokenized), *x.shape[1:]), torch.nan, dtype=torch.double)
                     for x in values
                 )
-            for whole, x in zip(found[site], values, strict=True):
+            for whole, x in zip(results[site], values, strict=True):
                 whole[which] = x.double().cpu()
 
         model.read(batch, visit, stage="mix")  # a measure may change patterns
-    return found
+    return results
 
 
 def captured(
@@ -59,11 +59,11 @@ def captured(
     measure: Callable[[Site, dict[str, Tensor]], Tensor],
 ) -> HeadValues:
     """Return `measure(site, {name: activation})` of captured activations: `[prompt, head]`."""
-    given = Prompts.of(prompts, model)
-    given.check(model)
+    tokenized = Prompts.of(prompts, model)
+    tokenized.check(model)
     parts: dict[Site, list[Tensor]] = {site: [] for site in model.sites}
     order: list[int] = []
-    for which, batch in equal_lengths(given):
+    for which, batch in equal_lengths(tokenized):
         order += which
         cache = model.capture(batch, names)
         for site in model.sites:

@@ -78,8 +78,8 @@ def sink_mass(
     """
     if not 0 < epsilon < 1:
         raise OptionError(f"epsilon={epsilon}: attention on a sink lies between 0 and 1")
-    given = Prompts.of(prompts, model)
-    shortest = min(map(len, given.ids), default=0)
+    tokenized = Prompts.of(prompts, model)
+    shortest = min(map(len, tokenized.ids), default=0)
     if position is not None and not 0 <= position < shortest:
         raise OptionError(
             f"position {position} does not exist in every prompt: the shortest has "
@@ -96,15 +96,15 @@ def sink_mass(
         best = alpha.max(-1)
         return best.values, best.indices
 
-    found = each_call(model, given, measure, engine=engine)
+    measured = each_call(model, tokenized, measure, engine=engine)
     columns, mass = head_value_columns(
-        {"sink_mass": {site: x[0] for site, x in found.items()}},
-        given.clusters,
+        {"sink_mass": {site: x[0] for site, x in measured.items()}},
+        tokenized.clusters,
     )
     columns["sink_mass"] = columns.pop("score")
-    shares = {site: (x[0] > epsilon).double().mean(0) for site, x in found.items()}
+    shares = {site: (x[0] > epsilon).double().mean(0) for site, x in measured.items()}
     columns["sink_share"] = [float(x) for share in shares.values() for x in share]
-    places = {site: x[1] for site, x in found.items()}
+    places = {site: x[1] for site, x in measured.items()}
     columns["position"] = [int(x) for at in places.values() for x in at.mode(0).values]
     positions = head_value_columns({"position": places})[1]
     on = mass > epsilon
@@ -115,23 +115,23 @@ def sink_mass(
         "sink_metric": float(torch.cat(list(shares.values())).mean()),
         "at_first": float((positions[on] == 0).mean()) if on.any() else float("nan"),
     }
-    made = result_provenance(
+    provenance = result_provenance(
         model,
         "interp.heads.outliers.sink_mass",
-        given,
-        engine=choose_engine(model, given, BATCH, engine),
+        tokenized,
+        engine=choose_engine(model, tokenized, BATCH, engine),
         position=position,
     )
     return ResultRows(
         "SinkMass",
         columns,
         ("stack", "layer", "head"),
-        made,
+        provenance,
         facts,
         mass,
         arrays={"positions": positions},
         same_as={"score": "sink_mass"},
-        clusters=given.clusters,
+        clusters=tokenized.clusters,
         interval_by="kind",
     )
 

@@ -122,7 +122,7 @@ class LongView(View):
 
         Blocks near the diagonal and on the first keys are excluded: they are heavy in all models.
         """
-        found = []
+        candidates = []
         for stack in self.stacks:
             q_tokens, k_tokens = self.tokens[stack.name]
             same = q_tokens == k_tokens
@@ -135,11 +135,11 @@ class LongView(View):
                 q, k = (int(x) * self.block for x in at)
                 rows = range(q, min(q + self.block, len(q_tokens)))
                 columns = range(k, min(k + self.block, len(k_tokens)))
-                found.append((float(share[at]), stack.name, head, rows, columns))
-        found.sort(key=lambda one: -one[0])
+                candidates.append((float(share[at]), stack.name, head, rows, columns))
+        candidates.sort(key=lambda one: -one[0])
         return [
             TileAsked(name, head, rows, columns, f"a heavy block: {share:.3f} of its queries")
-            for share, name, head, rows, columns in found[:n]
+            for share, name, head, rows, columns in candidates[:n]
         ]
 
     def links(self) -> pd.DataFrame:
@@ -153,8 +153,8 @@ class LongView(View):
         rows = [
             {"stack": s.name, "layer": head.layer, "head": head.head, **vars(link)}
             for s in self.stacks
-            for head, found in s.links.items()
-            for link in found
+            for head, links in s.links.items()
+            for link in links
         ]
         columns = ["stack", "layer", "head", "query", "query_token", "key", "key_token", "weight"]
         frame = pd.DataFrame(rows, columns=columns)
@@ -178,7 +178,7 @@ class LongView(View):
                 ("queries", "keys"), (one.queries, one.keys), self.tokens[one.stack], strict=True
             ):
                 require_within((part.start, part.stop), len(tokens), what)
-        found: dict[int, Tile] = {}
+        tiles: dict[int, Tile] = {}
         reductions: dict[tuple[str, int], list[Reduction]] = {}
         for at, one in enumerate(asked):
             tile = TileOf(tuple(one.queries), tuple(one.keys), name=str(at))
@@ -187,7 +187,7 @@ class LongView(View):
         def keep(name: str, values: Tensor, call: Call, site: Site) -> None:
             one = asked[int(name)]
             q_tokens, k_tokens = self.tokens[one.stack]
-            found[int(name)] = Tile(
+            tiles[int(name)] = Tile(
                 one.head,
                 one.queries,
                 one.keys,
@@ -205,7 +205,7 @@ class LongView(View):
                 "long_view to show further tiles."
             )
         _streamed(self.model, self.inputs, reductions, keep, lambda done, of: None)
-        return [found[at] for at in range(len(asked))]
+        return [tiles[at] for at in range(len(asked))]
 
 
 def long_view(
@@ -284,7 +284,7 @@ def long_view(
     _streamed(model, inputs, reductions, keep, advance)
     in_blocks = [_in_blocks(name, masses, links, tokens[name], size) for name in tokens]
     stacks = with_zooms(model, inputs, in_blocks, named)
-    made = model_provenance(model) | {
+    provenance = model_provenance(model) | {
         "made_by": "interp.heads.patterns.long_view",
         "prompts": {
             "design": prompts.design,
@@ -296,7 +296,7 @@ def long_view(
         "block": size,
         "edits": list(model.active_edits),
     }
-    found = LongView(
+    shown = LongView(
         stacks,
         title or f"{model.name}: attention over {n:,} tokens",
         named,
@@ -305,14 +305,14 @@ def long_view(
             f"{size} keys, divided by the number of queries; the pattern itself was never stored.",
             *edited_notes(model),
         ),
-        made,
+        provenance,
         masses,
         size,
         model,
         inputs,
         tokens,
     )
-    return found.with_tiles([*tiles, *found.heaviest(heaviest)])
+    return shown.with_tiles([*tiles, *shown.heaviest(heaviest)])
 
 
 def _one_prompt(model: Model, text: Any, context: int | None) -> Prompts:
@@ -394,5 +394,5 @@ def _in_blocks(
         block=size,
         n_queries=queries,
         n_keys=len(tokens[1]),
-        links={head: found for (stack, head), found in links.items() if stack == name},
+        links={head: of_head for (stack, head), of_head in links.items() if stack == name},
     )

@@ -83,7 +83,7 @@ def view(
     stacks = tuple(
         _stack(name, collected, sequences, pictures.get(name), second) for name in collected.weights
     )
-    made = model_provenance(model) | {
+    provenance = model_provenance(model) | {
         "made_by": "interp.heads.patterns.view",
         "prompts": {
             "design": "given",
@@ -95,7 +95,7 @@ def view(
     notes = list(edited_notes(model))
     if is_encoder_decoder(model.module) and isinstance(text, str) and text_b is None:
         notes.append("No text was given for the decoder: it read the text of the encoder.")
-    return View(stacks, title or f"{model.name}: attention", named, tuple(notes), made)
+    return View(stacks, title or f"{model.name}: attention", named, tuple(notes), provenance)
 
 
 def edited_notes(model: Model) -> tuple[str, ...]:
@@ -117,11 +117,11 @@ def refuse_elsewhere(model: Model) -> None:
 
 def named_heads(model: Model, heads: Sequence[Any], stack: str | None) -> tuple[Head, ...]:
     """Return heads by their names."""
-    found, known = tuple(Head.parse(h) for h in heads), model.heads(stack)
-    for head in found:
+    parsed, known = tuple(Head.parse(h) for h in heads), model.heads(stack)
+    for head in parsed:
         if head not in known:
             raise OptionError(f"{model.name} has no head {head}; it has {known[0]} to {known[-1]}")
-    return found
+    return parsed
 
 
 class _Collector:
@@ -172,7 +172,7 @@ def terms_of(call: Call, layer: int) -> dict[Head, Terms]:
     else:
         scale = _scale(scores, np.repeat(k, heads // len(k), 0), q, visible)
     everyone = bool(visible.all())
-    found = {}
+    terms = {}
     for h in range(heads):
         bare = Terms(
             q[h],
@@ -185,7 +185,7 @@ def terms_of(call: Call, layer: int) -> dict[Head, Terms]:
         size = np.abs(scores[h][visible[h]]).max(initial=1.0)
         # a position bias, an ALiBi slope or another added term, not rounding of the product
         biased = bool(np.abs(rest).max(initial=0.0) > 1e-4 * size)
-        found[Head(layer, h)] = Terms(
+        terms[Head(layer, h)] = Terms(
             bare.q,
             bare.k,
             bare.scale,
@@ -194,7 +194,7 @@ def terms_of(call: Call, layer: int) -> dict[Head, Terms]:
             rest.astype(np.float32) if biased else None,
             None if everyone else visible[h],
         )
-    return found
+    return terms
 
 
 def _scale(scores: np.ndarray, k: np.ndarray, q: np.ndarray, visible: np.ndarray) -> float:
@@ -239,7 +239,7 @@ def inputs_of(model: Model, text: Any, text_b: str | None) -> tuple[dict[str, An
     coded = encoded_text(tokenizer, text, text_b, verbose=False)
     ids = list(coded["input_ids"])
     Prompts((tuple(ids),)).check(model)
-    given = {
+    inputs = {
         name: torch.tensor([coded[name]], device=model.device)
         for name in ("input_ids", "token_type_ids")
         if name in coded and name in takes(model.module)
@@ -248,8 +248,8 @@ def inputs_of(model: Model, text: Any, text_b: str | None) -> tuple[dict[str, An
         alone = len(encoded_text(tokenizer, text, add_special_tokens=False)["input_ids"])
         pair = len(encoded_text(tokenizer, text_b, add_special_tokens=False)["input_ids"])
         closing = len(ids) - alone - pair
-        return given, len(ids) - pair - min(closing, 1)
-    return given, coded.sequence_ids().index(1)
+        return inputs, len(ids) - pair - min(closing, 1)
+    return inputs, coded.sequence_ids().index(1)
 
 
 def _source_and_target(model: Model, text: str, text_b: str) -> dict[str, Any]:
@@ -328,25 +328,25 @@ def stack_tokens(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return texts of a stack's queries and keys, or numbers if they are not tokens."""
     reads = "target" if stack in ("decoder", "cross") and "target" in sequences else "source"
-    found = []
+    sides = []
     for role, n in zip((reads, "source" if stack == "cross" else reads), shape, strict=True):
         tokens = sequences.get(role, ())
-        found.append(tokens if len(tokens) == n else tuple(f"[{i}]" for i in range(n)))
-    return found[0], found[1]
+        sides.append(tokens if len(tokens) == n else tuple(f"[{i}]" for i in range(n)))
+    return sides[0], sides[1]
 
 
 def _image(model: Model, inputs: Mapping[str, Any]) -> tuple[np.ndarray, tuple[int, int]] | None:
     """Return the input image and its numbers of patches, if the model reads patches."""
-    given = inputs.get("pixel_values")
+    pixels = inputs.get("pixel_values")
     config = getattr(model.config, "vision_config", model.config)
     size = getattr(config, "patch_size", None)
-    if not isinstance(given, Tensor) or given.dim() != 4 or not isinstance(size, int):
+    if not isinstance(pixels, Tensor) or pixels.dim() != 4 or not isinstance(size, int):
         return None
-    image = given[0].float().cpu()
+    image = pixels[0].float().cpu()
     image = image[:3] if len(image) >= 3 else image[:1].expand(3, -1, -1)
     low, high = float(image.min()), float(image.max())
     image = ((image - low) / (high - low or 1.0)).permute(1, 2, 0).numpy()
-    return as_pixels(image), (given.shape[2] // size, given.shape[3] // size)
+    return as_pixels(image), (pixels.shape[2] // size, pixels.shape[3] // size)
 
 
 def _over(image: tuple[np.ndarray, tuple[int, int]] | None, shape: tuple) -> Picture | None:

@@ -19,15 +19,15 @@ SLACK = 0.02  # the largest excess over 1 of the sum of half-precision weights
 
 def checked(weights: np.ndarray, what: str) -> Float[np.ndarray, "..."]:
     """Return weights as float32 in 0 to 1."""
-    found = np.asarray(weights, dtype=np.float32)
-    if not np.isfinite(found).all():
+    array = np.asarray(weights, dtype=np.float32)
+    if not np.isfinite(array).all():
         raise OptionError(f"{what} holds NaN or infinity; it must hold weights from 0 to 1")
-    low, high = float(found.min(initial=0.0)), float(found.max(initial=0.0))
+    low, high = float(array.min(initial=0.0)), float(array.max(initial=0.0))
     if low < -SLACK or high > 1 + SLACK:
         raise OptionError(
             f"{what} goes from {low:.3g} to {high:.3g}; give weights from 0 to 1, after the softmax"
         )
-    return np.clip(found, 0.0, 1.0)
+    return np.clip(array, 0.0, 1.0)
 
 
 def quantised(weights: Float[np.ndarray, "..."], bits: int) -> Int[np.ndarray, "..."]:

@@ -52,9 +52,9 @@ def order(view: View, opened: tuple[str, Head] | None = None) -> list[tuple[str,
     """Return the heads in reading order: named heads, the opened one, then heads of low entropy."""
     rows = [row for stack in view.stacks for row in stack_summary(stack)]
     rows.sort(key=lambda row: row["entropy"])  # type: ignore[arg-type,return-value]
-    found = [(str(r["stack"]), Head(r["layer"], r["head"])) for r in rows]  # type: ignore[arg-type]
-    first = [at for head in view.named for at in found if at[1] == head]
-    return list(dict.fromkeys([*first, *([opened] if opened else []), *found]))
+    places = [(str(r["stack"]), Head(r["layer"], r["head"])) for r in rows]  # type: ignore[arg-type]
+    first = [at for head in view.named for at in places if at[1] == head]
+    return list(dict.fromkeys([*first, *([opened] if opened else []), *places]))
 
 
 def details(view: View, opened: tuple[str, Head] | None = None) -> list[Detail]:
@@ -62,31 +62,31 @@ def details(view: View, opened: tuple[str, Head] | None = None) -> list[Detail]:
     ordered = order(view, opened)
     longest = max(len(s.queries) for s in view.stacks)
     least = sum(head in view.named for _, head in ordered) or KEPT
-    found = []
+    levels = []
     for bits, block in LEVELS:
         if block > max(1, longest // 4):
             continue
         counts = [int(len(ordered) * part) for part in PARTS] if block == 2 else []
         for count in [*(c for c in counts if c > least), least]:
-            found.append(Detail(bits, block, tuple(ordered[:count])))
+            levels.append(Detail(bits, block, tuple(ordered[:count])))
     # at the end no head is in full
-    return [*found, *(Detail(8, block, ()) for _, block in LEVELS if 1 < block <= longest // 4)]
+    return [*levels, *(Detail(8, block, ()) for _, block in LEVELS if 1 < block <= longest // 4)]
 
 
 def heads_written(
     stack: Stack, detail: Detail, store: LetterBlocks, room: float
 ) -> list[dict] | None:
     """Return the weights of every head, or None if they take more than `room` bytes."""
-    found = []
+    items = []
     for head, weights in stack.weights.items():
         block = detail.block_of(stack.name, head)
         shown = weights if block == 1 else coarser(weights, block)
         triangle = triangular(shown)
         item = store.put(quantised(shown, detail.bits), triangle=triangle)
-        found.append({"name": str(head), "block": block, "bits": detail.bits, "w": item})
+        items.append({"name": str(head), "block": block, "bits": detail.bits, "w": item})
         if store.size > room:
             return None
-    return found
+    return items
 
 
 def _vectors_written(terms: Terms | ZoomTerms, store: LetterBlocks) -> dict[str, object]:

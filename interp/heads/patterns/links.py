@@ -32,14 +32,14 @@ def strongest_links(
     weight = np.where(far, weight, 0.0)
     best = weight.argmax(-1)[..., None]
     size, place = (np.take_along_axis(x, best, -1)[..., 0] for x in (weight, key))
-    found = []
+    links = []
     for head in range(len(size)):
         order = ordered(size[head])[:most]
-        found.append(
+        links.append(
             tuple(
                 Link(q, k, float(size[head, q]), queries[q], keys[k])
                 for q, k in ((int(q), int(place[head, q])) for q in order)
                 if size[head, q] > 0
             )
         )
-    return found
+    return links

@@ -114,8 +114,8 @@ class View(Result):
         shown = Stack(
             stack, _by_head(patterns), tuple(map(str, tokens)), tuple(map(str, keys)), second=pair
         )
-        made = dict(provenance or {"made_by": "patterns that were given"})
-        return cls((shown,), title, tuple(Head.parse(h) for h in named), provenance=made)
+        origin = dict(provenance or {"made_by": "patterns that were given"})
+        return cls((shown,), title, tuple(Head.parse(h) for h in named), provenance=origin)
 
     @classmethod
     def over_image(
@@ -150,9 +150,9 @@ class View(Result):
             )
         tokens = patch_names(grid, skip)
         picture = Picture(as_pixels(image), (int(grid[0]), int(grid[1])), skip)
-        made = dict(provenance or {"made_by": "patterns that were given"})
+        origin = dict(provenance or {"made_by": "patterns that were given"})
         shown = Stack("attention", weights, tokens, tokens, picture=picture)
-        return cls((shown,), title, tuple(Head.parse(h) for h in named), provenance=made)
+        return cls((shown,), title, tuple(Head.parse(h) for h in named), provenance=origin)
 
     def stack(self, name: str | None = None) -> Stack:
         """Return one stack, by default the first.
@@ -193,10 +193,14 @@ class View(Result):
         """Return the view without the heads that `top` left out."""
         if self._kept is None:
             return self
-        kept = {(row["stack"], row["layer"], row["head"]) for row in self.wide().to_dict("records")}
+        places = {
+            (row["stack"], row["layer"], row["head"]) for row in self.wide().to_dict("records")
+        }
         stacks = []
         for stack in self.stacks:
-            held = {h: w for h, w in stack.weights.items() if (stack.name, h.layer, h.head) in kept}
+            held = {
+                h: w for h, w in stack.weights.items() if (stack.name, h.layer, h.head) in places
+            }
             if held:
                 tiles = tuple(tile for tile in stack.tiles if tile.head in held)
                 links = {head: x for head, x in stack.links.items() if head in held}
@@ -291,7 +295,7 @@ class View(Result):
 
 
 def _by_head(patterns: Any) -> dict[Head, np.ndarray]:
-    found = {}
+    by_head = {}
     for layer, heads in enumerate(patterns):
         array = to_numpy(heads)
         if array.ndim == 4 and array.shape[0] == 1:
@@ -301,10 +305,10 @@ def _by_head(patterns: Any) -> dict[Head, np.ndarray]:
                 f"the patterns of layer {layer} are {list(array.shape)}; give "
                 "[head, query_pos, key_pos] for one text"
             )
-        found |= {Head(layer, head): weights for head, weights in enumerate(array)}
-    if not found:
+        by_head |= {Head(layer, head): weights for head, weights in enumerate(array)}
+    if not by_head:
         raise OptionError("there are no patterns to show")
-    return found
+    return by_head
 
 
 def to_numpy(x: Any) -> np.ndarray:

@@ -166,11 +166,11 @@ class Stack:
 
     def head(self, head: object) -> Head:
         """Return one of the heads."""
-        found = head if isinstance(head, Head) else Head.parse(head)
-        if found not in self.weights:
+        chosen = head if isinstance(head, Head) else Head.parse(head)
+        if chosen not in self.weights:
             heads = list(self.weights)
-            raise OptionError(f"{self.name} has no head {found}; it has {heads[0]} to {heads[-1]}")
-        return found
+            raise OptionError(f"{self.name} has no head {chosen}; it has {heads[0]} to {heads[-1]}")
+        return chosen
 
 
 def stack_summary(stack: Stack) -> list[dict[str, object]]:

@@ -27,13 +27,13 @@ class TileAsked:
 
 def tile_parts(asked: str) -> tuple[str | None, Head, int, int, int, int]:
     """Return the stack, the head, and the ends of queries and keys that a name states."""
-    found = _TILE.fullmatch(asked)
-    if found is None:
+    match = _TILE.fullmatch(asked)
+    if match is None:
         raise OptionError(
             f"cannot read {asked[:80]!r} as a tile; write HEAD:QUERIES,KEYS such as "
             "L1H3:4000-4256,0-256"
         )
-    stack, head, *ends = found.groups()
+    stack, head, *ends = match.groups()
     q0, q1, k0, k1 = map(int, ends)
     return stack, Head.parse(head), q0, q1, k0, k1
 

@@ -47,7 +47,7 @@ def with_zooms(
 
     asked = [place for place in known if place[1] in named][:MOST_HEADS]
     asked = asked or [max(known, key=strength)]
-    found: dict[tuple[str, Head], ZoomTerms] = {}
+    terms: dict[tuple[str, Head], ZoomTerms] = {}
     left = {(stack.name, head.layer) for stack, head in asked}
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
@@ -58,7 +58,7 @@ def with_zooms(
             lse: Any = attention_statistics(attention, [LogSumExp()], backend="auto")["lse"]
             for stack, head in asked:
                 if (stack.name, head.layer) == (site.stack, site.layer):
-                    found[stack.name, head] = _terms(attention, lse, head.head, stack.block)
+                    terms[stack.name, head] = _terms(attention, lse, head.head, stack.block)
         left.discard((site.stack, site.layer))
         if not left:
             raise _Enough
@@ -66,7 +66,7 @@ def with_zooms(
     with suppress(_Enough):
         model.read(inputs, visit, last=1, streamed=True)
     return tuple(
-        replace(stack, zooms={head: x for (name, head), x in found.items() if name == stack.name})
+        replace(stack, zooms={head: x for (name, head), x in terms.items() if name == stack.name})
         for stack in stacks
     )
 

@@ -32,7 +32,7 @@ def verdicts(
     corrected over the checks by Holm's method. A table of ablations speaks for the roles whose task
     it used.
     """
-    found: dict[_Place, list[Evidence]] = {}
+    evidence: dict[_Place, list[Evidence]] = {}
     rows = [
         (c, one.conclusions[c.metric])
         for one in checks
@@ -41,8 +41,8 @@ def verdicts(
         if c.model == model
     ]
     for place, one in [*_of_sets(rows, declared), *_of_ablations(model, checks, declared)]:
-        found.setdefault(place, []).append(one)
-    return found
+        evidence.setdefault(place, []).append(one)
+    return evidence
 
 
 def _of_sets(
@@ -51,8 +51,8 @@ def _of_sets(
     """Yield what checks of the top heads of a score say."""
     import numpy as np
 
-    own = [(c, stated) for c, stated in checks if c.purpose == "own" and not c.at_chance]
-    usable = [(c, stated, c.controls.p) for c, stated in own if c.controls is not None]
+    own_checks = [(c, stated) for c, stated in checks if c.purpose == "own" and not c.at_chance]
+    usable = [(c, stated, c.controls.p) for c, stated in own_checks if c.controls is not None]
     corrected = holm(np.array([p for *_, p in usable])) if usable else []
     for (check, stated, p), p_holm in zip(usable, corrected, strict=True):
         for role in declared:

@@ -61,23 +61,23 @@ def roles(
     ranges, checks = METRICS.ranges(), as_checks(checks)
     assigned, tests = [], {}
     for model in table.models:
-        own = table.where(model=model)
-        known = {m: ranges.get(base_name(m), (None, None)) for m in own.metrics}
-        frame = judged_rows(own, known)
-        found, judged, tests[model] = _evidence(frame, declared)
+        scores = table.where(model=model)
+        known = {m: ranges.get(base_name(m), (None, None)) for m in scores.metrics}
+        frame = judged_rows(scores, known)
+        by_head, judged, tests[model] = _evidence(frame, declared)
         for (name, *place), more in (evidence or {}).items():
             if name == model:
-                found.setdefault(tuple(place), []).extend(more)  # type: ignore[arg-type]
+                by_head.setdefault(tuple(place), []).extend(more)  # type: ignore[arg-type]
                 judged.add(tuple(place))  # type: ignore[arg-type]
-        said = verdicts(model, checks, declared)
-        places: Any = own.to_pandas()[["stack", "layer", "head"]].drop_duplicates()
+        checked = verdicts(model, checks, declared)
+        places: Any = scores.to_pandas()[["stack", "layer", "head"]].drop_duplicates()
         for stack, layer, head in places.sort_values(["stack", "layer", "head"]).itertuples(
             index=False, name=None
         ):
             at = (str(stack), int(layer), int(head))
-            mine = [*found.get(at, []), *said.get(at, [])]
+            mine = [*by_head.get(at, []), *checked.get(at, [])]
             assigned.append(_decided(model, at, mine, at in judged, declared))
-    made = {
+    provenance = {
         "made_by": "interp.roles",
         "model": ", ".join(table.models),
         "level": LEVEL,
@@ -86,7 +86,7 @@ def roles(
         "roles": {role.id: role.rule for role in declared},
         "scores": {f"{m} {metric}": about for (m, metric), about in table.provenance.items()},
     }
-    return HeadRoles(tuple(assigned), made)
+    return HeadRoles(tuple(assigned), provenance)
 
 
 def as_checks(given: Check | Iterable[Check]) -> tuple[Confirmation | HeadTable, ...]:
@@ -96,15 +96,15 @@ def as_checks(given: Check | Iterable[Check]) -> tuple[Confirmation | HeadTable,
 
     alone = isinstance(given, (Confirmation, HeadTable)) or hasattr(given, "table")
     alone = alone or not isinstance(given, Iterable)
-    found = []
+    results = []
     for one in (given,) if alone else given:
         table = getattr(one, "table", one)
         if not isinstance(table, (Confirmation, HeadTable)):
             raise OptionError(
                 f"{one!r} is not a causal check; give results of interp.confirm or interp.ablate"
             )
-        found.append(table)
-    return tuple(found)
+        results.append(table)
+    return tuple(results)
 
 
 def base_name(label: str) -> str:
@@ -126,18 +126,18 @@ def _evidence(
     sure = judged[judged["p"] < limit]
     bases = sure["metric"].map(base_name)
     present = set(bases)  # a table has few of the metrics that some role needs
-    found: dict[_Place, list[Evidence]] = {}
+    by_head: dict[_Place, list[Evidence]] = {}
     for role, need in needs:
         if need.metric not in present:
             continue
         rows: Any = sure[bases == need.metric]
         for row in far_rows(rows, need).to_dict("records"):
             at = (str(row["stack"]), int(row["layer"]), int(row["head"]))
-            found.setdefault(at, []).append(_as_evidence(role, need, row))
+            by_head.setdefault(at, []).append(_as_evidence(role, need, row))
     deciding = [need.metric for _, need in needs if need.decides]
     rows = judged[judged["metric"].map(base_name).isin(deciding)]
     places = {(str(s), int(x), int(h)) for s, x, h in rows[["stack", "layer", "head"]].to_numpy()}
-    return found, places, len(judged)
+    return by_head, places, len(judged)
 
 
 def far_rows(rows: pd.DataFrame, need: Need) -> pd.DataFrame:
@@ -187,8 +187,8 @@ def _decided(
     mine = [role for role in declared if role.id in sizes]
     # also to a role that a check contradicts: its scores explain those of the other
     first = [role for role in mine if not set(role.yields_to) & set(sizes)]
-    kept = [role for role in first if role.id not in against]
-    names = ordered_by((role.id for role in kept), sizes.__getitem__)
+    uncontradicted = [role for role in first if role.id not in against]
+    names = ordered_by((role.id for role in uncontradicted), sizes.__getitem__)
     yielded = tuple(role.id for role in mine if role not in first)
     rank = {"decides": 0, "supports": 1, "confirms": 2, "contradicts": 3}
     # a check or further evidence is shown only with a role that the scores speak for

@@ -82,16 +82,16 @@ class Role:
         """The rule in words."""
         if not self.needs:
             return self.note
-        said = [_summary_of(self.needs, decides=True)]
+        sentences = [_summary_of(self.needs, decides=True)]
         if any(not need.decides for need in self.needs):
             names = ", ".join(need.metric for need in self.needs if not need.decides)
-            said.append(f"Shown as further evidence: {names}.")
+            sentences.append(f"Shown as further evidence: {names}.")
         if self.yields_to:
             others = " or ".join(x.replace("_", " ") for x in self.yields_to)
-            said.append(f"A head that is also {others} is called that.")
+            sentences.append(f"A head that is also {others} is called that.")
         if self.causal:
-            said.append(CONTRADICTED)
-        return " ".join([*said, self.note]).strip()
+            sentences.append(CONTRADICTED)
+        return " ".join([*sentences, self.note]).strip()
 
 
 def _summary_of(needs: tuple[Need, ...], *, decides: bool) -> str:

@@ -224,7 +224,7 @@ def role_named(name: str) -> Role:
     """Return a role by its id."""
     from interp.core.errors import UnknownName
 
-    found = {role.id: role for role in LEGEND}
-    if name not in found:
-        raise UnknownName("role", name, found)
-    return found[name]
+    known = {role.id: role for role in LEGEND}
+    if name not in known:
+        raise UnknownName("role", name, known)
+    return known[name]

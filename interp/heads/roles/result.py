@@ -141,8 +141,8 @@ class HeadRoles(Result):
         """Return the number of heads of each role, in the order of the legend; None is left out."""
         from interp.heads.roles.declared import LEGEND
 
-        found = [x.role for x in self.assigned]
-        return {role.id: found.count(role.id) for role in LEGEND if role.id in found}
+        roles = [x.role for x in self.assigned]
+        return {role.id: roles.count(role.id) for role in LEGEND if role.id in roles}
 
     def by_model(self) -> pd.DataFrame:
         """Return one row per model with the number of its heads of each role.
@@ -158,10 +158,10 @@ class HeadRoles(Result):
         names = [role.id for role in ROLES if role.id in there]
         rows = []
         for model in dict.fromkeys(x.model for x in self.assigned):
-            own = [x for x in self.assigned if x.model == model]
-            counts = {name: sum(name in x.roles for x in own) for name in names}
-            unclear = sum(x.role == UNCLEAR.id for x in own)
-            rows.append({"model": model, "heads": len(own)} | counts | {UNCLEAR.id: unclear})
+            heads = [x for x in self.assigned if x.model == model]
+            counts = {name: sum(name in x.roles for x in heads) for name in names}
+            unclear = sum(x.role == UNCLEAR.id for x in heads)
+            rows.append({"model": model, "heads": len(heads)} | counts | {UNCLEAR.id: unclear})
         return pd.DataFrame(rows, columns=["model", "heads", *names, UNCLEAR.id])
 
     def _rows(self) -> pd.DataFrame:

@@ -66,11 +66,11 @@ def statements(
     ranges = METRICS.ranges()
     known = {m: ranges.get(base_name(m), (None, None)) for m in table.metrics}
     frame = judged_rows(table, known)
-    ends = {metric: made.get("end") for (_, metric), made in table.provenance.items()}
-    said = [_of_role(role, frame, found, ends, names) for role in declared]
+    ends = {metric: origin.get("end") for (_, metric), origin in table.provenance.items()}
+    sentences = [_of_role(role, frame, found, ends, names) for role in declared]
     deciding = {need.metric for role in declared for need in role.needs}
     rest = _others(table, deciding, names)
-    return tuple(one for one in [*said, rest] if one is not None)
+    return tuple(one for one in [*sentences, rest] if one is not None)
 
 
 @dataclass(frozen=True)
@@ -145,10 +145,10 @@ def _of_role(
     rank = {name: at for at, name in enumerate(deciding)}
     need_of = {need.metric: need for need in role.needs}
     metric = min(some["metric"].unique(), key=lambda m: rank[base_name(m)])
-    own = some[some["metric"] == metric]
-    own = first(own, len(own), "score")
-    row = own.iloc[0]
-    tied = own.iloc[tied_with(own["score"], 0)][["stack", "layer", "head"]]
+    sorted_rows = some[some["metric"] == metric]
+    sorted_rows = first(sorted_rows, len(sorted_rows), "score")
+    row = sorted_rows.iloc[0]
+    tied = sorted_rows.iloc[tied_with(sorted_rows["score"], 0)][["stack", "layer", "head"]]
     labels = [names(*place) for place in tied.itertuples(index=False, name=None)]
     head = either(labels)
     low, high = float(row["low"]), float(row["high"])

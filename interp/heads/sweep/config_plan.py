@@ -54,8 +54,8 @@ class PlannedModel:
     def embeddings(self) -> int:
         """Number of weights of the embedding and of the unembedding."""
         ends = (self.module.get_input_embeddings(), self.module.get_output_embeddings())
-        found = {id(p): p.numel() for end in ends if end is not None for p in end.parameters()}
-        return sum(found.values())
+        sizes = {id(p): p.numel() for end in ends if end is not None for p in end.parameters()}
+        return sum(sizes.values())
 
     @property
     def part(self) -> int:
@@ -163,15 +163,15 @@ def work(
 
     Of experts a token passes through as many as the config states; all are read once.
     """
-    found = {part: pass_cost(model, lengths, metrics, stored, part) for part in PARTS}
-    done, moved = found["parameters"]
+    costs = {part: pass_cost(model, lengths, metrics, stored, part) for part in PARTS}
+    done, moved = costs["parameters"]
     # linear maps that are modules were counted; experts that share one tensor were not
     listed = sum(
         p.numel() for n, p in model.module.named_parameters() if ".experts." in n and p.dim() == 2
     )
     idle = 2.0 * sum(lengths) * (listed - model.active * model.experts)
     read = (model.experts - listed) * model.dtype.itemsize
-    return found | {"parameters": (done - idle, moved + read)}
+    return costs | {"parameters": (done - idle, moved + read)}
 
 
 def card(need: int) -> str:

@@ -28,10 +28,10 @@ from interp.heads.sweep.workers import (
 def run_grid(run: Any, sources: Mapping[str, str]) -> None:
     """Score a grid of tasks and add the results to `run`, in the order of models and metrics."""
     with ExitStack() as stack:
-        own = run.store
-        if own is None:
+        store = run.store
+        if store is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="interp-"))
-            own = Store(Path(folder), prompt_values=False)
+            store = Store(Path(folder), prompt_values=False)
         number = run.jobs if run.shard is None else max(run.jobs, run.shard.number)
         divisible = [text for text, b in zip(run.texts, run.metrics, strict=True) if b.patterned()]
         tasks = task_grid(sources, run.texts, number, by_prompt=divisible, batches=_batches(run))
@@ -46,7 +46,7 @@ def run_grid(run: Any, sources: Mapping[str, str]) -> None:
         }
         if run.shard is not None:
             tasks = list(run.shard.of(tasks))
-            record_shard(own.folder, run.shard, sweep, {"state": "started"})
+            record_shard(store.folder, run.shard, sweep, {"state": "started"})
             run.voice.note(f"shard {run.shard}: {len(tasks)} of {sweep['tasks']} tasks")
         outcomes: dict[ScoreTask, Outcome] = {}
 
@@ -58,18 +58,18 @@ def run_grid(run: Any, sources: Mapping[str, str]) -> None:
             if run.shown is None or not all(other in outcomes for other in same):
                 return
             keys = list(dict.fromkeys(key for other in same for key in outcomes[other].keys))
-            if tables := stored_tables(own, keys):
+            if tables := stored_tables(store, keys):
                 run.shown(HeadTable.concat(tables))
 
         try:
-            _run(replace(run, store=own), tasks, done)
+            _run(replace(run, store=store), tasks, done)
         finally:  # also when interrupted
             place = {b.label: at for at, b in enumerate(run.metrics)}
             each = (key for task in tasks if task in outcomes for key in outcomes[task].keys)
             keys = list(dict.fromkeys(each))  # two parts of the prompts may end with the results
             names = {name: at for at, name in enumerate(sources.values())}
             keys.sort(key=lambda key: (names[key.model], place[key.metric]))
-            run.done += stored_tables(own, keys)
+            run.done += stored_tables(store, keys)
             run.keys += keys
             run.failed += dict.fromkeys(
                 name for outcome in outcomes.values() for name in outcome.failed
@@ -77,7 +77,7 @@ def run_grid(run: Any, sources: Mapping[str, str]) -> None:
         if run.shard is not None:
             results = [key.file_name for key in keys]
             state = {"state": "done", "results": results, "failed": run.failed}
-            record_shard(own.folder, run.shard, sweep, state)
+            record_shard(store.folder, run.shard, sweep, state)
 
 
 def _batches(run: Any) -> int:

@@ -14,13 +14,13 @@ def tell_own_prompts(bounds: Sequence[BoundAnalysis], voice: Reporter) -> None:
 
     Raises OptionError if only experiments are requested.
     """
-    own = [b.label for b in bounds if b.analysis.kind == "experiment"]
-    if not own:
+    experiments = [b.label for b in bounds if b.analysis.kind == "experiment"]
+    if not experiments:
         return
     text = (
-        f"{', '.join(own)} make{'s' if len(own) == 1 else ''} special prompts, so --file "
-        f"and --max-length do not apply; use their options (interp list metrics NAME)"
+        f"{', '.join(experiments)} make{'s' if len(experiments) == 1 else ''} special prompts, so "
+        f"--file and --max-length do not apply; use their options (interp list metrics NAME)"
     )
-    if len(own) == len(bounds):
+    if len(experiments) == len(bounds):
         raise OptionError(text)
     voice.note(text)

@@ -72,11 +72,11 @@ def plan(batch: ScoreSweep, model: Model, machine: Machine | None = None) -> str
     """Return the cost of scoring one model, as lines of text."""
     metrics = batch.applying(model)
     patterned = [b for b in metrics if b.patterned()]
-    own = [b for b in metrics if b.analysis.kind == "experiment"]
-    weights = len(metrics) - len(patterned) - len(own)
+    experiments = [b for b in metrics if b.analysis.kind == "experiment"]
+    weights = len(metrics) - len(patterned) - len(experiments)
     lines = [
         f"{model.name}: {len(metrics)} metrics ({len(patterned)} of attention,"
-        f" {weights} of weights, {len(own)} experiments)",
+        f" {weights} of weights, {len(experiments)} experiments)",
         f"  weights   {readable(_bytes(model))} in {str(model.dtype).removeprefix('torch.')} on"
         f" {model.device}",
     ]
@@ -103,7 +103,7 @@ def plan(batch: ScoreSweep, model: Model, machine: Machine | None = None) -> str
             lines += limits(batch, model, prompts, patterned, machine)
         else:
             lines.append("  memory    not estimated: this model does not read tokens")
-    if own:
+    if experiments:
         lines.append("  not counted: experiments, which make their own prompts")
     return "\n".join(lines)
 
@@ -116,17 +116,17 @@ def limits(
     machine: Machine | None,
 ) -> list[str]:
     """Return the operations and bytes of one run over the prompts, and the limit that binds."""
-    found = roofline(model, prompts, patterned, engine=batch.engine, machine=machine)
-    done, moved = found.totals["pass"]
-    shares = ", ".join(f"{part} {100 * found.shares['pass'][part]:.1f} %" for part in PARTS)
-    rates, limit, seconds = found.machine, found.binds["pass"], found.seconds["pass"]
+    result = roofline(model, prompts, patterned, engine=batch.engine, machine=machine)
+    done, moved = result.totals["pass"]
+    shares = ", ".join(f"{part} {100 * result.shares['pass'][part]:.1f} %" for part in PARTS)
+    rates, limit, seconds = result.machine, result.binds["pass"], result.seconds["pass"]
     return [
         f"  work      {done:.3g} operations ({shares}) and {moved:.3g} bytes a run",
         f"  limit     {limit}: {done / moved:.3g} operations per byte, where the machine"
         f" ({rates.name}: {rates.operations / 1e9:.3g} GFLOP/s, {rates.bandwidth / 1e9:.3g} GB/s)"
         f" has {rates.operations / rates.bandwidth:.3g}; at least {seconds:.2g} s a run",
-        f"  decoding  one more token is limited by {found.binds['decode']}, attention is"
-        f" {100 * found.shares['decode']['attention']:.1f} % of its operations",
+        f"  decoding  one more token is limited by {result.binds['decode']}, attention is"
+        f" {100 * result.shares['decode']['attention']:.1f} % of its operations",
     ]
 
 

@@ -60,11 +60,11 @@ def _connect(address: str, options: Mapping[str, Any]) -> None:
     import ray
 
     try:
-        with _stderr_kept() as kept:
+        with _stderr_kept() as stderr:
             ray.init(address=None if address == "local" else address, **options)
     # Ray starts several processes and raises whatever any of them meets; it may also exit
     except (Exception, SystemExit) as error:
-        text = " ".join((str(error) or kept()).split())[-300:]
+        text = " ".join((str(error) or stderr()).split())[-300:]
         what = "cluster does not start" if address == "local" else f"cluster at {address} fails"
         raise OptionError(
             f"Ray's {what}: {type(error).__name__}: {text}; run it without --ray, "

@@ -102,7 +102,7 @@ class ScoreSweep:
     kept: int = 0
     computed: int = 0
     keys: list[Key] = field(default_factory=list)
-    slow: bool = False  # it was said that numba is missing
+    slow: bool = False  # whether a note has said that long prompts are slow here
 
     @property
     def single(self) -> bool:
@@ -126,7 +126,7 @@ class ScoreSweep:
             UnknownName, OptionError: a metric, option or prompt file does not exist.
             StoreError: the output folder cannot be written.
         """
-        texts = [text for given in metrics for text in split_names(given)]
+        texts = [text for listed in metrics for text in split_names(listed)]
         texts = METRICS.expand(texts or METRICS.usual())
         bounds = [METRICS.parse(text) for text in texts]
         labels = [b.label for b in bounds]
@@ -186,10 +186,10 @@ class ScoreSweep:
             prompts = self.prompts(model) if any(b.patterned() for b in metrics) else None
             metrics = with_their_segments(model, metrics, prompts, self.voice, alone=self.single)
             keys = {} if self.store is None else self._keys(model, metrics, prompts)
-            found = self._already(keys)
-            progress(name, len(found), len(metrics))
+            tables = self._already(keys)
+            progress(name, len(tables), len(metrics))
             try:
-                missing = {label: key for label, key in keys.items() if label not in found}
+                missing = {label: key for label, key in keys.items() if label not in tables}
                 pieces = self._pieces(model, metrics, prompts, keys) if missing else None
                 if pieces is not None:
                     self._announce(model, metrics, prompts)
@@ -197,23 +197,23 @@ class ScoreSweep:
                     if not self._all_pieces(model, metrics, prompts, pieces, progress):
                         return  # the process that computes the last piece puts them together
                 with self._alone(model, missing) as waited:
-                    found |= self._already(missing) if waited else {}
-                    todo = [b for b in metrics if b.label not in found]
+                    tables |= self._already(missing) if waited else {}
+                    todo = [b for b in metrics if b.label not in tables]
                     if todo:
                         check_model(model).require()
                         self._announce(model, todo, prompts)
                     for label, table in self._scored(model, todo, prompts, progress, pieces):
-                        found[label] = table
+                        tables[label] = table
                         if self.store is not None:
                             self.store.write(keys[label], table)
                             self.kept += 1
                         self.computed += 1
-                        progress(name, len(found), len(metrics))
+                        progress(name, len(tables), len(metrics))
                 if pieces is not None:
                     pieces.remove()
             finally:  # also when interrupted: finished results are printed
-                self.done += [found[b.label] for b in metrics if b.label in found]
-                self.keys += [keys[b.label] for b in metrics if b.label in found and keys]
+                self.done += [tables[b.label] for b in metrics if b.label in tables]
+                self.keys += [keys[b.label] for b in metrics if b.label in tables and keys]
 
     def _alone(self, model: Model, keys: Mapping[str, Key]) -> AbstractContextManager[bool]:
         """Keep other processes from computing the same results; yield whether one just did."""
@@ -233,10 +233,10 @@ class ScoreSweep:
         progress: Callable,
         pieces: PromptPieces | None = None,
     ) -> Iterator[tuple[str, HeadTable]]:
-        given = [b for b in metrics if b.analysis.kind != "experiment"]
-        # with experiments, each with draws of its own, they are asked for again
-        random = self._random(model, again=len(given) < len(metrics))
-        for part in [given] * bool(given) + [[b] for b in metrics if b not in given]:
+        together = [b for b in metrics if b.analysis.kind != "experiment"]
+        # experiments come after these metrics and draw random weights again
+        random = self._random(model, again=len(together) < len(metrics))
+        for part in [together] * bool(together) + [[b] for b in metrics if b not in together]:
             try:
                 yield from score_each(
                     model,
@@ -255,25 +255,25 @@ class ScoreSweep:
             # An experiment may discover only while making its prompts that they do not fit the
             # model; if it is the only metric, this is an error like any other.
             except (OptionError, PromptError) as error:
-                if part is given or self.single:
+                if part is together or self.single:
                     raise
                 self.voice.note(f"{part[0].label} is omitted on {model.name}: {error}")
 
     def _random(self, model: Model, *, again: bool) -> RandomWeights:
         beside = None if self.store is None else self.store.folder
-        kept = KeptNulls.of(self.null_cache, beside)
-        return RandomWeights(model, self.seed, self.null_draws, kept, again=again)
+        nulls = KeptNulls.of(self.null_cache, beside)
+        return RandomWeights(model, self.seed, self.null_draws, nulls, again=again)
 
     def _pieces(
         self, model: Model, metrics: Sequence[BoundAnalysis], prompts: Any, keys: Mapping[str, Key]
     ) -> PromptPieces | None:
-        """Return the pieces of the prompts, if this is one part of them or pieces are there."""
-        own = [keys[b.label].as_json() for b in metrics if b.patterned() and keys]
-        if self.store is None or not own or not isinstance(prompts, Prompts):
+        """Return the pieces of the prompts; None for a run of all of them without stored pieces."""
+        identities = [keys[b.label].as_json() for b in metrics if b.patterned() and keys]
+        if self.store is None or not identities or not isinstance(prompts, Prompts):
             return None
-        digest = hashlib.sha256("\n".join(sorted(own)).encode()).hexdigest()
-        found = PromptPieces(self.store.folder, digest, model, prompts, self.batch_size)
-        return found if self.part is not None or found.begun() else None
+        digest = hashlib.sha256("\n".join(sorted(identities)).encode()).hexdigest()
+        pieces = PromptPieces(self.store.folder, digest, model, prompts, self.batch_size)
+        return pieces if self.part is not None or pieces.begun() else None
 
     def _all_pieces(
         self,
@@ -283,16 +283,16 @@ class ScoreSweep:
         pieces: PromptPieces,
         progress: Callable,
     ) -> bool:
-        """Compute the own pieces of the prompts; return whether all are there."""
+        """Compute the pieces of this process; return whether those of all processes are there."""
         check_model(model).require()
         patterned = [b for b in metrics if b.patterned()]
-        own = pieces.own(self.part or Shard(1, 1))
+        own_pieces = pieces.own(self.part or Shard(1, 1))
         return score_pieces(
             model,
             patterned,
             prompts,
             pieces,
-            own,
+            own_pieces,
             null=self.null,
             seed=self.seed,
             batch_size=self.batch_size,
@@ -330,10 +330,10 @@ class ScoreSweep:
             return self.pictures.inputs(model)
         if self.prompt_file is not None:
             return from_file(self.prompt_file, model, context=self.max_length)
-        given = default_prompts(model, self.seed)
+        default = default_prompts(model, self.seed)
         if self.max_length is None:
-            return given
-        if not isinstance(given, Prompts):
+            return default
+        if not isinstance(default, Prompts):
             raise PromptError(f"{model.name} does not read tokens, so --max-length does not apply")
         if model.limit is not None and self.max_length > model.limit:
             raise PromptError(
@@ -375,11 +375,11 @@ class ScoreSweep:
         if self.store is None:
             return {}
         asked = {label: self.store.find(key) for label, key in keys.items()}
-        found = {label: table for label, table in asked.items() if table is not None}
-        self.kept += len(found)
-        if found:
+        tables = {label: table for label, table in asked.items() if table is not None}
+        self.kept += len(tables)
+        if tables:
             model = next(iter(keys.values())).model
             self.voice.note(
-                f"{model}: {len(found)} of {len(keys)} metrics were already in {self.store.folder}"
+                f"{model}: {len(tables)} of {len(keys)} metrics were already in {self.store.folder}"
             )
-        return found
+        return tables

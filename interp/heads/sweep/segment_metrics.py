@@ -18,7 +18,7 @@ def with_their_segments(
     model: Model, metrics: Sequence[BoundAnalysis], prompts: Any, voice: Reporter, *, alone: bool
 ) -> list[BoundAnalysis]:
     """Return the metrics whose segments the prompts hold; the reason is reported for others."""
-    kept = []
+    usable = []
     for metric in metrics:
         try:
             if metric.analysis.names_segments:
@@ -28,5 +28,5 @@ def with_their_segments(
                 raise
             voice.note(f"{metric.label} is omitted on {model.name}: {error}")
         else:
-            kept.append(metric)
-    return kept
+            usable.append(metric)
+    return usable

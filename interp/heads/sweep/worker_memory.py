@@ -74,8 +74,8 @@ def _number(config: Mapping[str, Any], names: tuple[str, ...]) -> int:
     """Return a size of the model, or of its part that reads text."""
     for part in (config, config.get("text_config") or {}, config.get("llm_config") or {}):
         for name in names:
-            if isinstance(found := part.get(name), int):
-                return found
+            if isinstance(size := part.get(name), int):
+                return size
     return 0
 
 

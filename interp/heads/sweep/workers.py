@@ -197,9 +197,9 @@ def threads_per_job(jobs: int) -> int:
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
-    given = os.environ.get("OMP_NUM_THREADS", "")
+    setting = os.environ.get("OMP_NUM_THREADS", "")
     share = max(1, cores // jobs)
-    return min(share, int(given)) if given.isdecimal() and int(given) else share
+    return min(share, int(setting)) if setting.isdecimal() and int(setting) else share
 
 
 class _Worker:
@@ -229,13 +229,13 @@ class _Worker:
             self.process.join(5)
 
     def heard(self) -> list[tuple[str, Any]]:
-        found = []
+        messages = []
         try:
             while self.pipe.poll():
-                found.append(self.pipe.recv())
+                messages.append(self.pipe.recv())
         except (EOFError, OSError):  # it has died; what it sent before counts
             self.process.join(5)
-        return found
+        return messages
 
     def alive(self) -> bool:
         return self.process.is_alive()
@@ -313,10 +313,10 @@ def run_task(task: ScoreTask, settings: Mapping[str, Any], voice: Any) -> Outcom
     with ExitStack() as session:
         try:
             import_first(settings["loading"].imports, session)
-            given = {name: x for name, x in settings.items() if name not in ("kind", "debug")}
-            given["loading"] = replace(settings["loading"], session=session)
+            options = {name: x for name, x in settings.items() if name not in ("kind", "debug")}
+            options["loading"] = replace(settings["loading"], session=session)
             metrics = [METRICS.parse(text) for text in task.metrics]
-            run = settings["kind"](metrics, voice=voice, part=task.part, **given)
+            run = settings["kind"](metrics, voice=voice, part=task.part, **options)
         except InterpError as error:
             voice.error(f"{task.name}: {error}")
             return Outcome(failed=[task.name])
@@ -326,5 +326,5 @@ def run_task(task: ScoreTask, settings: Mapping[str, Any], voice: Any) -> Outcom
 
 def stored_tables(store: Store, keys: Sequence[Key]) -> list[Any]:
     """Return the stored results of these keys, without those that have been damaged since."""
-    found = [store.find(key) for key in keys]
-    return [table for table in found if table is not None]
+    tables = [store.find(key) for key in keys]
+    return [table for table in tables if table is not None]

@@ -51,7 +51,7 @@ def composition_scores(model: Model, kind: ComposedInput) -> ResultRows:
 
     Reference: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
     """
-    found = composition_matrices(model, kind)
+    matrices = composition_matrices(model, kind)
     rows = [
         {
             "stack": a.stack,
@@ -63,7 +63,7 @@ def composition_scores(model: Model, kind: ComposedInput) -> ResultRows:
             "without_subtraction": raw,
             "baseline": baseline,
         }
-        for (a, b), (matrix, baseline) in found.items()
+        for (a, b), (matrix, baseline) in matrices.items()
         for i, row in enumerate(matrix.tolist())
         for j, raw in enumerate(row)
     ]
@@ -86,7 +86,7 @@ def composition_matrices(model: Model, kind: ComposedInput) -> dict[tuple[Site, 
         raise OptionError(f"composition kind {kind!r} does not exist; known: q, k, v")
     written: dict[Site, Tensor] = {}
     read: dict[Site, Tensor] = {}
-    found = {}
+    matrices = {}
     for earlier, later in composed_pairs(model, kind):
         if earlier not in written:
             written[earlier] = _unit(model.weights_of(earlier).OV.rows_reduced())
@@ -96,8 +96,8 @@ def composition_matrices(model: Model, kind: ComposedInput) -> dict[tuple[Site, 
         if a.shape[2] != b.shape[1]:
             continue  # a layer between them changes the width of the residual stream (Swin)
         baseline = random_composition(a.shape[2], a.shape[1], b.shape[2])
-        found[earlier, later] = Composed(_norms(a, b), baseline)
-    return found
+        matrices[earlier, later] = Composed(_norms(a, b), baseline)
+    return matrices
 
 
 def strongest(model: Model, kind: ComposedInput, subtract_baseline: bool) -> dict[Site, Tensor]:

@@ -64,7 +64,7 @@ def copying_score(model, *, tokens: int = 25, samples: int = 8, draw: int = 0):
             size = size * ov.left.flatten(-2).norm(dim=-1) * ov.right.flatten(-2).norm(dim=-1)
             least = ROUNDING * size.double()[..., None, None]
             raised = raised * (raised.amax(-1, keepdim=True) > least)
-            own = raised.diagonal(dim1=-2, dim2=-1)
-            shares.append((own / raised.sum(-1).clamp_min(1e-30)).mean(-1))
+            diagonal = raised.diagonal(dim1=-2, dim2=-1)
+            shares.append((diagonal / raised.sum(-1).clamp_min(1e-30)).mean(-1))
         scores[site] = 2 * torch.stack(shares).mean(0) - 1
     return scores

@@ -78,10 +78,10 @@ def _basis(
     """Return orthonormal bases of column spaces; zeros where a space has fewer dimensions."""
     import torch
 
-    found = torch.linalg.svd(columns.double(), full_matrices=False)
+    decomposition = torch.linalg.svd(columns.double(), full_matrices=False)
     size = max(columns.shape[1:]) * torch.finfo(torch.float32).eps
-    kept = size * found.S.amax(-1, keepdim=True) < found.S
-    return found.U * kept[:, None], kept
+    nonzero = size * decomposition.S.amax(-1, keepdim=True) < decomposition.S
+    return decomposition.U * nonzero[:, None], nonzero
 
 
 def _without_mean(basis: Float[Tensor, "head d_model d_head"]) -> bool:
