@@ -68,6 +68,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the first tier: what is not slow, needs no GPU, and is not listed for the second."""
+    from house.tiers import listed
+
+    later = set(listed())
+    for item in items:
+        marked = any(item.get_closest_marker(name) for name in ("slow", "gpu"))
+        if not marked and later.isdisjoint({item.nodeid, item.nodeid.partition("[")[0]}):
+            item.add_marker("first")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Let no collection of garbage walk through the imported packages and all tests."""

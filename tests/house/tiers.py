@@ -1,0 +1,182 @@
+"""Which tests wait for the second tier: those that reach nothing that cheaper tests do not reach.
+
+    pip install pytest-cov
+    python tests/house/tiers.py            runs the tests (an hour on two cores), writes the list
+    python tests/house/tiers.py --dry-run  only says what the first tier would reach and cost
+
+The tests without the marks `slow` and `gpu` run once under branch coverage, one context per test.
+The first tier is a cheapest set that reaches every line and branch of a function that any of them
+reaches, found greedily by new branches per second of processor time, then freed of tests whose
+branches the others reach; tests that a mutant of `benchmarks/mutants.py` needs stay. The others
+are listed in `tests/second_tier.txt`, read by `tests/conftest.py`. A new test is in the first tier.
+"""
+
+from __future__ import annotations
+
+import ast
+import heapq
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SECOND = ROOT / "tests" / "second_tier.txt"
+COSTS = "INTERP_TEST_COSTS"
+SETTINGS = "[run]\nbranch = True\nsource = interp,interp_kernels\ndata_file = {}\n"
+HEAD = """\
+# Tests of the second tier besides those with the mark `slow`: cheaper tests reach what they reach.
+# Written by tests/house/tiers.py.
+"""
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Write down the processor time of a test, with that of the processes it starts."""
+    before = time.process_time() + sum(os.times()[2:4])
+    try:
+        return (yield)
+    finally:
+        seconds = time.process_time() + sum(os.times()[2:4]) - before
+        with (Path(os.environ[COSTS]) / f"{os.getpid()}.jsonl").open("a") as file:
+            file.write(json.dumps([item.nodeid, seconds]) + "\n")
+
+
+def listed() -> list[str]:
+    """Return the tests of the list, as functions or with one parameter set."""
+    lines = SECOND.read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def measured(folder: Path) -> None:
+    """Run the tests once, with branches and processor time of each."""
+    settings = folder / "settings"
+    settings.write_text(SETTINGS.format(folder / "coverage"))
+    words = f"-q -n 2 -p house.tiers --cov --cov-context=test --cov-config={settings} --cov-report="
+    subprocess.run(
+        [sys.executable, "-m", "pytest", *words.split(), "-m", "not slow and not gpu"],
+        cwd=ROOT,
+        env=os.environ | {COSTS: str(folder), "PYTHONPATH": str(ROOT / "tests")},
+        check=False,
+    )
+
+
+def costs(folder: Path) -> dict[str, float]:
+    """Return the seconds of processor time of each test that ran."""
+    lines = [line for path in folder.glob("*.jsonl") for line in path.read_text().splitlines()]
+    return dict(map(json.loads, lines))
+
+
+def inside_functions(path: str) -> set[int]:
+    """Return the lines of a file that run when a function is called, not at import."""
+    lines: set[int] = set()
+    for node in ast.walk(ast.parse(Path(path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines.update(range(node.body[0].lineno, (node.end_lineno or 0) + 1))
+    return lines
+
+
+def branches(folder: Path) -> dict[str, np.ndarray]:
+    """Return the branches that each test reaches, as numbers of (file, from line, to line)."""
+    data = sqlite3.connect(folder / "coverage")
+    contexts = dict(data.execute("select id, context from context"))
+    reached: dict[str, list[np.ndarray]] = defaultdict(list)
+    start = 0
+    for number, path in data.execute("select id, path from file").fetchall():
+        lines = inside_functions(path)
+        rows = data.execute("select context_id, fromno, tono from arc where file_id = ?", [number])
+        table = np.array([x for x in rows if {abs(x[1]), abs(x[2])} & lines], np.int64)
+        if not len(table):
+            continue
+        _, branch = np.unique(table[:, 1:], axis=0, return_inverse=True)
+        for context in np.unique(table[:, 0]):
+            test = contexts[context].partition("|")[0]
+            reached[test].append(branch.ravel()[table[:, 0] == context] + start)
+        start += int(branch.max()) + 1
+    return {test: np.unique(np.concatenate(parts)) for test, parts in reached.items() if test}
+
+
+def first_tier(
+    reached: dict[str, np.ndarray], seconds: dict[str, float], needed: set[str]
+) -> set[str]:
+    """Return tests that reach all branches, few and cheap."""
+    size = 1 + max(int(x.max(initial=0)) for x in reached.values())
+    times = np.zeros(size, np.int64)  # how many chosen tests reach a branch
+    chosen = {test for test in reached if test.partition("[")[0] in needed}
+    for test in chosen:
+        times[reached[test]] += 1
+
+    def worth(test: str) -> float:
+        return float((times[reached[test]] == 0).sum() / (seconds.get(test, 1) + 0.01))
+
+    queue = [(-worth(test), test) for test in sorted(reached.keys() - chosen)]
+    heapq.heapify(queue)
+    while queue:
+        _, test = heapq.heappop(queue)
+        now = worth(test)
+        if now == 0:
+            continue
+        if queue and now < -queue[0][0]:
+            heapq.heappush(queue, (-now, test))  # others were taken since: look again later
+            continue
+        chosen.add(test)
+        times[reached[test]] += 1
+    for test in sorted(chosen, key=lambda test: -seconds.get(test, 0)):
+        if test.partition("[")[0] not in needed and (times[reached[test]] > 1).all():
+            chosen.remove(test)
+            times[reached[test]] -= 1
+    return chosen
+
+
+def later(tests: set[str], chosen: set[str]) -> Iterator[str]:
+    """Name the tests that are not chosen; a function of which no case is chosen by its name."""
+    functions = {test.partition("[")[0] for test in chosen}
+    others = tests - chosen
+    return iter(
+        sorted({test if (name := test.partition("[")[0]) in functions else name for test in others})
+    )
+
+
+def mutants_tests() -> set[str]:
+    """Return the tests that the mutants need."""
+    sys.path[:0] = [str(ROOT)]
+    from benchmarks.mutants import MUTANTS
+
+    return {test for one in MUTANTS for test in one.tests}
+
+
+def write(folder: Path, *, dry_run: bool) -> None:
+    """Choose the first tier from measurements in a folder, and write the list of the others."""
+    seconds, reached = costs(folder), branches(folder)
+    chosen = first_tier(reached, seconds, mutants_tests())
+    named = list(later(set(seconds), chosen))
+    cost, whole = (sum(seconds.get(t, 0) for t in x) / 60 for x in (chosen, seconds))
+    print(
+        f"{len(chosen):,} of {len(seconds):,} tests reach every branch that all reach, in "
+        f"{cost:.1f} of {whole:.1f} minutes of processor time"
+    )
+    if not dry_run:
+        SECOND.write_text(HEAD + "\n".join(named) + "\n", encoding="utf-8")
+
+
+def main(words: list[str]) -> None:
+    """Measure in a folder of its own, or read the measurements of the folder that is named."""
+    folders = [Path(word) for word in words if not word.startswith("-")]
+    with TemporaryDirectory() as name:
+        if not folders:
+            measured(Path(name))
+        write(folders[0] if folders else Path(name), dry_run="--dry-run" in words)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
