@@ -45,15 +45,15 @@ ANALYSES = [
     mutant(
         "chain_holds_the_item_itself",
         "interp/causal/retrieval_task.py",
-        "found[:, np.arange(size), np.arange(size)] = False",
+        "linked[:, np.arange(size), np.arange(size)] = False",
         "pass",
         "causal/test_retrieval_task.py::test_answers_are_those_of_the_links",
     ),
     mutant(
         "responsibility_of_the_needed_head",
         "interp/causal/responsibilities.py",
-        "found = softmax(-harm, axis=0)",
-        "found = softmax(harm, axis=0)",
+        "shares = softmax(-harm, axis=0)",
+        "shares = softmax(harm, axis=0)",
         "causal/test_responsibilities.py::test_responsibilities_are_the_posterior_of_the_mixture",
     ),
     mutant(

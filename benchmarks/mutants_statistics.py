@@ -81,8 +81,8 @@ STATISTICS = [
     mutant(
         "area_of_random_orders_not_subtracted",
         "interp/causal/pruning/result.py",
-        "own.mean() - other.mean()",
-        "own.mean() + other.mean()",
+        "ranked.mean() - other.mean()",
+        "ranked.mean() + other.mean()",
         "contract/test_intervals.py::test_intervals_are_those_of_their_formulas",
     ),
     mutant(
