@@ -190,8 +190,8 @@ def head_aggregation_summary(found: ResultRows) -> str:
     """Return the task's value of the sums that are not of one named head."""
     score = dict(zip(found.part, found.score, strict=True))
     names = ("none", "best alone", "uniform average", "learned weights", "full")
-    said = ", ".join(f"{name} {score[name]:.4g}" for name in names if name in score)
-    return f"HeadAggregation({said} {found.unit}, {found.n} held-out prompts)"
+    scores = ", ".join(f"{name} {score[name]:.4g}" for name in names if name in score)
+    return f"HeadAggregation({scores} {found.unit}, {found.n} held-out prompts)"
 
 
 present("HeadAggregation", summary=head_aggregation_summary)

@@ -149,8 +149,8 @@ def _value(model: Model, task: Task) -> Float[np.ndarray, " prompt"]:
 def tucker_loss_summary(found: ResultRows) -> str:
     """Return the loss by share of the directions kept."""
     cells = zip(found.share, found.score, found.null, strict=True)
-    said = [f"{share:g}: {score:.3g} (random {null:.3g})" for share, score, null in cells]
-    return f"TuckerLoss({', '.join(said)} {found.unit})"
+    losses = [f"{share:g}: {score:.3g} (random {null:.3g})" for share, score, null in cells]
+    return f"TuckerLoss({', '.join(losses)} {found.unit})"
 
 
 present("TuckerLoss", summary=tucker_loss_summary)

@@ -76,17 +76,17 @@ class Axis:
         room = min(room, abs(self.last - self.first) / 2.5)
         if self.layout.tickvals is not None:
             labels = map(str, self.layout.ticktext)
-            found = list(zip(map(self, self.layout.tickvals), labels, strict=True))
+            marks = list(zip(map(self, self.layout.tickvals), labels, strict=True))
         elif self.names:
-            found = [(self(name), self.spelled(name)) for name in self.names]
+            marks = [(self(name), self.spelled(name)) for name in self.names]
         else:
             return self._numbers(room)
-        kept: list[tuple[float, str]] = []
-        for at, label in reversed(found):  # the last label always, others where they fit
+        shown: list[tuple[float, str]] = []
+        for at, label in reversed(marks):  # the last label always, others where they fit
             wide = room if self.upright or self.names else 7 * len(label) + 10
-            if not kept or abs(kept[-1][0] - at) >= wide:
-                kept.append((at, label))
-        return kept[::-1]
+            if not shown or abs(shown[-1][0] - at) >= wide:
+                shown.append((at, label))
+        return shown[::-1]
 
     def _numbers(self, room: float) -> list[tuple[float, str]]:
         """Return multiples of 1, 2 or 5 times a power of ten, at least `room` pixels apart."""
@@ -154,21 +154,23 @@ def axes(
     right = _RIGHT + 90 * any(t.type == "heatmap" for t in traces)
     room = {"x": (left, wide - left - right), "y": (top, tall - top - bottom)}
     margins = {"x": bottom, "y": left}
-    made: dict[str, Axis] = {}
+    by_name: dict[str, Axis] = {}
     for name, values in used.items():
         asked, (start, length) = layout[f"{name[0]}axis{name[1:]}"], room[name[0]]
         low, high = asked.domain or (0.0, 1.0)
         if name[0] == "y":
             low, high = 1 - high, 1 - low
         place = start + low * length, start + high * length
-        made[name] = Axis(asked, name, values, place, margins[name[0]])
+        by_name[name] = Axis(asked, name, values, place, margins[name[0]])
         if name in over:
-            made[name].over_cells(*over[name])
-    found = {i: (made[t.xaxis or "x"], made[t.yaxis or "y"]) for i, t in enumerate(traces)}
-    if len(set(found.values())) > _FEW:  # in a grid, numbers fit on the outer axes only
-        for x, y in found.values():
+            by_name[name].over_cells(*over[name])
+    of_traces = {
+        i: (by_name[t.xaxis or "x"], by_name[t.yaxis or "y"]) for i, t in enumerate(traces)
+    }
+    if len(set(of_traces.values())) > _FEW:  # in a grid, numbers fit on the outer axes only
+        for x, y in of_traces.values():
             x.labelled, y.labelled = y.last >= tall - bottom - 1, x.first <= left + 1
-    return found
+    return of_traces
 
 
 def error_ends(trace: Any, letter: str) -> list[tuple[float, float]]:

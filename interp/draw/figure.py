@@ -59,8 +59,8 @@ def svg(figure: go.Figure, *, wide: float = WIDE, vector: bool = False) -> Marku
         parts += _texts(_lines(note.text), at[0], at[1] - 6, text_anchor="middle")
     named = [(i, t) for i, t in enumerate(traces) if t.name and t.showlegend is not False]
     legend, tall = _legend(named if len(named) > 1 else [], height, wide)
-    said = "; ".join([*title, *(t for _, trace in named for t in _lines(trace.name))]) or "figure"
-    style = {"class_": "figure", "role": "img", "aria_label": said}
+    label = "; ".join([*title, *(t for _, trace in named for t in _lines(trace.name))]) or "figure"
+    style = {"class_": "figure", "role": "img", "aria_label": label}
     return svg_picture(wide, tall, *parts, *legend, **style)
 
 
@@ -68,13 +68,13 @@ def _pictures(
     layout: Any, panels: Mapping[tuple[str, str], tuple[Axis, Axis]], layer: str
 ) -> list[Markup]:
     """Return the pictures that lie below or above the traces of a plot."""
-    found = []
+    pictures = []
     for one in layout.images:
         if (one.xref, one.yref) in panels and (one.layer or "above") == layer:
             x, y = panels[one.xref, one.yref]
             left, right = sorted((x(one.x), x(one.x + one.sizex)))
             top, bottom = sorted((y(one.y), y(one.y + one.sizey)))
-            found.append(
+            pictures.append(
                 element(
                     "image",
                     href=one.source,
@@ -85,7 +85,7 @@ def _pictures(
                     preserveAspectRatio="none",
                 )
             )
-    return found
+    return pictures
 
 
 def _lines(text: str | None) -> list[str]:
@@ -132,8 +132,8 @@ def _points(trace: Any, x: Axis, y: Axis, colour: str) -> list[Markup]:
         high = at[i][1] - 7.5 * (len(lines) - 1)
         if "markers" in mode:
             name = _lines(str(names[0][i])) if names else []
-            said = ": ".join([*name, f"{x.spelled(xs[i])}, {y.spelled(ys[i])}"])
-            parts.append(_mark(trace.marker, at[i], colour, said))
+            label = ": ".join([*name, f"{x.spelled(xs[i])}, {y.spelled(ys[i])}"])
+            parts.append(_mark(trace.marker, at[i], colour, label))
             high, style = at[i][1] - 7, style | {"font_size": 10}
         parts += _texts(lines, at[i][0], high, **style)
     return parts
@@ -179,9 +179,9 @@ def _bars(trace: Any, x: Axis, y: Axis, colour: str) -> list[Markup]:
             continue
         (low, high), start = sorted((along(0.0), along(value))), across(name) - thick / 2
         box = (low, start, high - low, thick) if level else (start, low, thick, high - low)
-        said = element("title", f"{across.spelled(name)}: {along.spelled(value)}")
+        title = element("title", f"{across.spelled(name)}: {along.spelled(value)}")
         size = dict(zip(("x", "y", "width", "height"), map(float, box), strict=True))
-        parts.append(element("rect", said, **size, fill=fills[i] if _listed(fills) else colour))
+        parts.append(element("rect", title, **size, fill=fills[i] if _listed(fills) else colour))
         if errors and all(map(math.isfinite, errors[i])):
             (low, high), at = map(along, errors[i]), f"{across(name):.1f}"
             way = f"M{low:.1f} {at}H" if level else f"M{at} {low:.1f}V"
@@ -219,13 +219,13 @@ def _cells(trace: Any, x: Axis, y: Axis, layout: Any, vector: bool) -> list[Mark
     rows = range(z.shape[0]) if trace.y is None else list(trace.y)
     for (i, j), value in np.ndenumerate(z):
         text = "none" if math.isnan(value) else f"{value:.4g}"
-        said = f"{y.spelled(rows[i])}, {x.spelled(columns[j])}: {text}"
+        label = f"{y.spelled(rows[i])}, {x.spelled(columns[j])}: {text}"
         if _listed(trace.text):
-            said = " ".join(_lines(str(trace.text[i][j]))) or said
+            label = " ".join(_lines(str(trace.text[i][j]))) or label
         parts.append(
             element(
                 "rect",
-                element("title", said),
+                element("title", label),
                 x=x(columns[j]) - x.step * x.cell / 2,
                 y=y(rows[i]) - y.step * y.cell / 2,
                 width=x.step * x.cell * 0.96,
@@ -276,17 +276,17 @@ def _hexadecimal(scale: Sequence[tuple[float, str]]) -> list[str]:
 
 def _level_lines(layout: Any, named: dict[str, tuple[Axis, Axis]]) -> list[Markup]:
     """Return horizontal lines across a plot, with their texts."""
-    found = []
+    lines = []
     for shape in layout.shapes:
         if shape.yref in named and shape.type == "line" and shape.y0 == shape.y1:
             (x, y), colour = named[shape.yref], shape.line.color
             colour = "currentColor" if colour == "#000000" else colour
-            found.append(_line(x.first, y(shape.y0), x.last - x.first, colour, shape.line.dash))
+            lines.append(_line(x.first, y(shape.y0), x.last - x.first, colour, shape.line.dash))
     for note in (note for note in layout.annotations if note.yref in named):
         x, y = named[note.yref]
         style = {"text_anchor": "end", "class_": "soft"}
-        found += _texts(_lines(note.text), x.last - 4, y(note.y) + 14, **style)
-    return found
+        lines += _texts(_lines(note.text), x.last - 4, y(note.y) + 14, **style)
+    return lines
 
 
 def _legend(

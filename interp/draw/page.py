@@ -102,20 +102,20 @@ def _shown(content: Any) -> Markup:
 def _templates() -> jinja2.Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    found = Environment(
+    environment = Environment(
         loader=PackageLoader("interp.draw"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {
+    environment.filters |= {
         "digest": policy_hash,
         "stored": stored,
         "pairs": pair_list,
         "thousands": "{:,}".format,
     }
-    return found
+    return environment
 
 
 @cache
@@ -201,9 +201,9 @@ def data_table(frame: pd.DataFrame, name: str) -> Markup:
 
 def _noted_table(frame: pd.DataFrame) -> Markup:
     """Return the columns that differ between rows as a table, and a note on the others."""
-    kept, about, unit = _varying(frame)
+    varying, about, unit = _varying(frame)
     note = element("p", about, class_="note") if about else Markup("")
-    return note + html_table(kept.head(ROWS), unit)
+    return note + html_table(varying.head(ROWS), unit)
 
 
 def _varying(frame: pd.DataFrame) -> tuple[pd.DataFrame, str, str]:
@@ -216,14 +216,14 @@ def _varying(frame: pd.DataFrame) -> tuple[pd.DataFrame, str, str]:
     same = [c for c in frame if c not in blank and text[c].nunique() == 1]
     unit = str(frame["unit"].iloc[0]) if "unit" in same and "score" in frame else ""
     stated = [c for c in same if not (unit and c == "unit")]
-    said = [f"{c} {plainly(frame[c].iloc[0])}" for c in stated]
-    kept = frame.drop(columns=[*blank, *same])
-    if not len(kept.columns):
+    stated_values = [f"{c} {plainly(frame[c].iloc[0])}" for c in stated]
+    varying = frame.drop(columns=[*blank, *same])
+    if not len(varying.columns):
         return frame, "", unit
-    lines = [f"In every row: {'; '.join(said)}."] if said else []
+    lines = [f"In every row: {'; '.join(stated_values)}."] if stated_values else []
     lines += [f"Without a value: {', '.join(blank)}."] if blank else []
-    lines += ["An empty cell has no value."] if kept.isna().any(axis=None) else []
-    return kept, " ".join(lines), unit
+    lines += ["An empty cell has no value."] if varying.isna().any(axis=None) else []
+    return varying, " ".join(lines), unit
 
 
 def csv_link(content: str, name: str) -> Markup:

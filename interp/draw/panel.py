@@ -168,8 +168,8 @@ def sparkline(
     line = element("polyline", class_="spark", points=" ".join(f"{x:g},{y:g}" for x, y in places))
     dots = [element("circle", cx=x, cy=y, r=1.8) for x, y in places]
     (first, a), (last, b) = points[0], points[-1]
-    said = f"{what}: {a:.3g} at {first:,.0f}, {b:.3g} at {last:,.0f}"
-    return svg_picture(80, 20, line, *dots, class_="sparkline", role="img", aria_label=said)
+    label = f"{what}: {a:.3g} at {first:,.0f}, {b:.3g} at {last:,.0f}"
+    return svg_picture(80, 20, line, *dots, class_="sparkline", role="img", aria_label=label)
 
 
 def map_axes(n_layers: int, n_heads: int, cell: int) -> Markup:

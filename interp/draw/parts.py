@@ -61,12 +61,12 @@ def result_part(
     """Return the part of a result: a sentence, and its rows without columns that say nothing."""
     rows = found.to_pandas() if frame is None else frame
     same = [name for name in ("stack", "metric") if name in rows and rows[name].nunique() == 1]
-    made = found.provenance
+    provenance = found.provenance
     part = {"id": "", "kind": kind, "title": title, "text": text, "heads": [*heads]}
-    part |= {**frame_rows(rows, ("model", *same, *drop)), "provenance": made_of(made)}
+    part |= {**frame_rows(rows, ("model", *same, *drop)), "provenance": made_of(provenance)}
     part |= {} if figure is None else {"figure": figure}
-    name = str(made.get("model_id") or "")
-    return FoundPart(part, name, stated_weights(made), dict(notes or {}), by_kv or {})
+    name = str(provenance.get("model_id") or "")
+    return FoundPart(part, name, stated_weights(provenance), dict(notes or {}), by_kv or {})
 
 
 def kv_place(row: Mapping[str, Any]) -> tuple[str, int, int]:
@@ -93,13 +93,15 @@ def plain_value(value: Any) -> Any:
 
 def frame_rows(frame: pd.DataFrame, drop: Sequence[str] = ()) -> dict[str, Any]:
     """Return the columns and rows of a frame for a part, without columns that hold nothing."""
-    kept = [
+    columns = [
         name
         for name in frame.columns
         if name not in drop and bool((frame[name].notna() & (frame[name] != "")).any())
     ]
-    rows = [[plain_value(x) for x in row] for row in frame[kept].itertuples(index=False, name=None)]
-    return {"columns": [str(name) for name in kept], "rows": rows}
+    rows = [
+        [plain_value(x) for x in row] for row in frame[columns].itertuples(index=False, name=None)
+    ]
+    return {"columns": [str(name) for name in columns], "rows": rows}
 
 
 def rows_of_dicts(rows: Sequence[Mapping[str, Any]], drop: Sequence[str] = ()) -> dict[str, Any]:

@@ -62,10 +62,10 @@ def heatmap(
     unit = frame["unit"].iloc[0] if len(frame) else ""
     title = "<br>".join(text(x) for x in (metric, unit) if x)
     beyond = scale.beyond(frame["score"].to_numpy())
-    said = [scale.note.replace("on this page", "in this figure")] if scale.note else []
-    said += [f"{beyond} beyond the range, shown as its end"] if beyond else []
-    if said:
-        figure.update_layout(title={"text": text("; ".join(said)), "font": {"size": 12}})
+    notes = [scale.note.replace("on this page", "in this figure")] if scale.note else []
+    notes += [f"{beyond} beyond the range, shown as its end"] if beyond else []
+    if notes:
+        figure.update_layout(title={"text": text("; ".join(notes)), "font": {"size": 12}})
     colours = {"colorscale": palette(scale.signed), "cmin": scale.low, "cmax": scale.high}
     colours["colorbar"] = {"title": {"text": title}}
     return figure.update_layout(coloraxis=colours, height=120 + 320 * len(sites))

@@ -38,22 +38,22 @@ def rows_page(result: Displayed, *, title: str | None = None) -> bytes:
     figure = Markup(to_svg()) if to_svg is not None else plot() if plot is not None else None
     name = spaced(result._name)
     rows = data_table(result.shown(), name.lower().replace(" ", "-"))
-    made = getattr(result, "provenance", None) or getattr(result, "made", None) or {}
+    provenance = getattr(result, "provenance", None) or getattr(result, "made", None) or {}
     return page(
-        title or name, figure, [("In numbers", rows)], dict(made), heading=result.first_line()
+        title or name, figure, [("In numbers", rows)], dict(provenance), heading=result.first_line()
     )
 
 
 def first_line(result: Displayed) -> str:
     """Return the summary as the first line of a page: with its first rows if it has no number."""
-    said = result.heading()
-    counted = re.fullmatch(r"(\w+): [\d,]+ rows?", said)
-    if found := re.fullmatch(r"(\w+)\((.*)\)", said):
-        said = f"{found[1]}: {found[2]}"
-    told = re.search(r"\d\.\d|\d ?%|\de[-+]\d", said) and not said.endswith(":")
-    if not told and (rows := _first_rows(result)):
-        said = f"{counted[1]}: {rows}" if counted else f"{said.rstrip(':')}; {rows}"
-    return re.sub(r"^[A-Z]\w*", lambda name: spaced(name[0]), said.rstrip(":"))
+    line = result.heading()
+    counted = re.fullmatch(r"(\w+): [\d,]+ rows?", line)
+    if match := re.fullmatch(r"(\w+)\((.*)\)", line):
+        line = f"{match[1]}: {match[2]}"
+    has_number = re.search(r"\d\.\d|\d ?%|\de[-+]\d", line) and not line.endswith(":")
+    if not has_number and (rows := _first_rows(result)):
+        line = f"{counted[1]}: {rows}" if counted else f"{line.rstrip(':')}; {rows}"
+    return re.sub(r"^[A-Z]\w*", lambda name: spaced(name[0]), line.rstrip(":"))
 
 
 def _first_rows(result: Displayed) -> str:
@@ -68,8 +68,8 @@ def _first_rows(result: Displayed) -> str:
     rows = rows[rows["metric"] == rows["metric"].iloc[0]].head(3)
     by = f" by {rows['metric'].iloc[0]}:" if several else ""
     named = zip(_names(result, rows), rows["score"].tolist(), strict=True)
-    said = ", ".join(f"{name}{':' * (' ' in name)} {score:.3g}" for name, score in named)
-    return f"first{by} {said} {rows['unit'].iloc[0]}".rstrip()
+    scores = ", ".join(f"{name}{':' * (' ' in name)} {score:.3g}" for name, score in named)
+    return f"first{by} {scores} {rows['unit'].iloc[0]}".rstrip()
 
 
 def _names(result: Result, rows: Any) -> list[str]:

@@ -78,10 +78,10 @@ def name_elsewhere(name: str, source: str, layer: int, *, output_norm: bool = Fa
     """Return the name of an activation in another tool, such as "blocks.3.attn.hook_z"."""
     if name not in NAMES:
         raise UnknownName("activation", name, NAMES)
-    own = _names(source, output_norm)
-    if name not in own:
-        raise OptionError(f"{source} has no name for {name}; it has names for {', '.join(own)}")
-    return _FORMS[source].format(name=own[name], layer=layer)
+    names = _names(source, output_norm)
+    if name not in names:
+        raise OptionError(f"{source} has no name for {name}; it has names for {', '.join(names)}")
+    return _FORMS[source].format(name=names[name], layer=layer)
 
 
 def name_here(text: str, source: str, *, output_norm: bool = False) -> tuple[str, int]:
@@ -99,6 +99,6 @@ def _names(source: str, output_norm: bool) -> dict[str, str]:
     """Return a tool's names, by interp's."""
     if source not in _FORMS:
         raise UnknownName("source", source, _FORMS)
-    found = {name: others.get(source) for name, others in OTHER_NAMES.items()}
-    found |= _BEHIND_NORM.get(source, {}) if output_norm else {}
-    return {name: other for name, other in found.items() if other is not None}
+    names = {name: others.get(source) for name, others in OTHER_NAMES.items()}
+    names |= _BEHIND_NORM.get(source, {}) if output_norm else {}
+    return {name: other for name, other in names.items() if other is not None}

@@ -87,19 +87,19 @@ class ActivationCache(Mapping):
 
     def stack(self, name: str, stack: str | None = None) -> Tensor:
         """Stack one activation of all captured layers, `[layer, ...]`; shapes must be equal."""
-        found = {
+        tensors = {
             (s, layer): x
             for (n, s, layer), x in self.values.items()
             if n == name and stack in (None, s)
         }
-        if not found:
+        if not tensors:
             raise UnknownName("captured activation", name, {n for n, _, _ in self.values})
-        shapes = {tuple(x.shape) for x in found.values()}
+        shapes = {tuple(x.shape) for x in tensors.values()}
         if len(shapes) > 1:
             raise OptionError(
                 f"{name} has several shapes over the layers ({shapes}); take the layers one by one"
             )
-        return torch.stack(list(found.values()))
+        return torch.stack(list(tensors.values()))
 
     def by_site(self, name: str) -> dict[tuple[str, int], Tensor]:
         """Return one activation of all captured layers, keyed by stack and layer."""
@@ -232,7 +232,7 @@ class Recorder:
         self, behind_norm: Collection[Site]
     ) -> dict[tuple[str, int, str], list[tuple[str, Site | StreamLayer, Where]]]:
         """Return the requested tensors of modules, by path, run and side."""
-        found: dict[tuple[str, int, str], list[tuple[str, Site | StreamLayer, Where]]] = {}
+        watched: dict[tuple[str, int, str], list[tuple[str, Site | StreamLayer, Where]]] = {}
         for layer in (*self.request.sites, *self.request.others):
             places = {
                 n: layer.streams[n]
@@ -244,18 +244,18 @@ class Recorder:
                 if layer in behind_norm:  # the scale of the norm is read from what it gives
                     places[_ADDED] = layer.streams["attn_out"]
             for name, where in places.items():
-                found.setdefault((where.module, where.run, where.side), []).append(
+                watched.setdefault((where.module, where.run, where.side), []).append(
                     (name, layer, where)
                 )
-        return found
+        return watched
 
     def _result(self, weights: HeadWeights, given: Tensor, attn_out: Tensor | None) -> Tensor:
         """Return what each requested head adds, from the input of the output projection."""
         site = weights.site
         heads = list(self.request.heads[site.stack, site.layer])
         given = given.unflatten(-1, (site.n_heads, site.d_v))
-        found = head_outputs(weights, given, attn_out, gated=True)
-        return found.of(heads).added(given[..., heads, :])
+        outputs = head_outputs(weights, given, attn_out, gated=True)
+        return outputs.of(heads).added(given[..., heads, :])
 
 
 def capture(

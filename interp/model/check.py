@@ -33,10 +33,10 @@ def check_model(model: Any, seed: int = 1, kernels: bool | None = None) -> SelfC
     """
     loaded = one_model(model, check=False)
     with float64_or_less(loaded.device):
-        found = check_loaded(loaded, seed)
+        result = check_loaded(loaded, seed)
         if kernels is None:
             kernels = loaded.elsewhere is None and loaded.device.type != "cpu"
-        return replace(found, kernels=tuple(_kernel_tests(loaded))) if kernels else found
+        return replace(result, kernels=tuple(_kernel_tests(loaded))) if kernels else result
 
 
 def _kernel_tests(model: Model) -> Iterator[SelfTest]:
@@ -48,7 +48,7 @@ def _kernel_tests(model: Model) -> Iterator[SelfTest]:
         for s in softmax_sites(model.sites)
     }
     for width in widths:
-        found = self_test(width, model.device)
+        result = self_test(width, model.device)
         if model.device.type == "cuda":
-            keep(found)
-        yield found
+            keep(result)
+        yield result

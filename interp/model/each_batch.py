@@ -57,14 +57,14 @@ def each_batch(
     if weights is None or model.active_edits or tap_is_open() or drawing_here():
         return [run(batch) for batch in todo]
     room, each = max(_WAITING, weights.room), _COPIES * model.d_model * model.dtype.itemsize
-    found: list[_Found] = []
+    results: list[_Found] = []
     group: list[_Batch] = []
     held = 0
     for batch in todo:
         size = tokens(batch) * each
         if group and (held + size > room or len(group) == IN_STEP):
-            found += in_step(model.module, group, run)
+            results += in_step(model.module, group, run)
             group, held = [], 0
         group.append(batch)
         held += size
-    return found + in_step(model.module, group, run)
+    return results + in_step(model.module, group, run)

@@ -185,10 +185,10 @@ def mean(
         raise OptionError(f"mean over={over!r}; known: batch, position, dataset")
 
     def value(site: Site) -> Tensor:
-        found = (reference or {}).get((site.stack, site.layer))
-        if found is None:
+        mean_z = (reference or {}).get((site.stack, site.layer))
+        if mean_z is None:
             raise OptionError(f"the reference of mean over='dataset' has no {site.name}")
-        return found[None, :, None, :]
+        return mean_z[None, :, None, :]
 
     def replace(call: Call, site: Site, real: Tensor) -> Tensor:
         z, weight = call.z, real[:, None, :, None].to(call.z.dtype)

@@ -66,8 +66,8 @@ class Generation:
         named = sorted({name for step in self.steps for name, *_ in step.values})
         captured = f", {len(self.steps)} steps with {', '.join(named)}" if named else ""
         size = f"{rows} row{'s' * (rows != 1)} of {columns - self.start} new tokens"
-        said = [self.why_no_text] if self.texts is None else map(repr, self.texts)
-        text = "; ".join(said)
+        texts = [self.why_no_text] if self.texts is None else map(repr, self.texts)
+        text = "; ".join(texts)
         cut = text if len(text) <= _SHOWN else f"{text[:_SHOWN]} ..."
         return f"Generation({size} after {self.start}{captured}: {cut})"
 
@@ -136,9 +136,9 @@ class _Writing:
 
     def stopped(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
         """Return which rows the policy has ended; a stopping criterion."""
-        found = torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
+        ended = torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
         if self.ends is None or not bool((self.ends >= 0).any()):
-            return found
+            return ended
         if len(self.ends) != len(input_ids):
             raise OptionError("a policy stopped while beams are searched; use num_beams=1")
         return self.ends >= 0
@@ -211,10 +211,10 @@ def generate(
             contexts.enter_context(reader.visited(writing.visit, stage="both"))
         done = model.module.register_forward_hook(in_this_thread(writing.end))
         contexts.callback(done.remove)
-        made = model.module.generate(  # type: ignore[operator]
+        output = model.module.generate(  # type: ignore[operator]
             **inputs, max_new_tokens=max_new_tokens, **given | options
         )
-    ids = made if isinstance(made, Tensor) else made.sequences
+    ids = output if isinstance(output, Tensor) else output.sequences
     ids = writing.written(ids, given["pad_token_id"])
     read = inputs.get("input_ids", ids[:, :0]).shape[1]
     if model.kind == "encoder-decoder":  # Whisper's leaves the first token out

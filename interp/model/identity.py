@@ -51,13 +51,13 @@ def identity_of(model: Model) -> dict[str, str]:
         )
     module = model.module
     generation = getattr(module, "generation_config", None)
-    own = {
+    parts = {
         "content_hash": model.content_hash,
         "buffers": checksum_of(unsaved_buffers(module)),
         "config": _hash(_plain([model.config, generation])),
         "tokenizer": tokenizer_hash(model.tokenizer),
     }
-    return own | _runs_as(model)
+    return parts | _runs_as(model)
 
 
 def architecture_of(model: Model) -> dict[str, Any] | None:
@@ -70,8 +70,8 @@ def architecture_of(model: Model) -> dict[str, Any] | None:
         return None
     # functions that another package puts in place of a class's own
     forwards = {f"{x.forward.__module__}.{x.forward.__qualname__}" for x in classes}
-    own = {"config": _hash(_plain([model.config])), "forwards": sorted(forwards)}
-    return own | _runs_as(model)
+    parts = {"config": _hash(_plain([model.config])), "forwards": sorted(forwards)}
+    return parts | _runs_as(model)
 
 
 def _runs_as(model: Model) -> dict[str, str]:

@@ -55,22 +55,22 @@ class Initialisation:
         digest = hashlib.sha256(f"{seed} {part.parameters[0]}".encode()).digest()
         number, device = int.from_bytes(digest[:7], "little"), self.like[part.parameters[0]][1]
         place = device if has_generator(device) else torch.device("cpu")
-        made: dict[str, nn.Parameter] = {}
+        parameters: dict[str, nn.Parameter] = {}
         with drawn_with(number, place), torch.no_grad(), guard_torch_init_functions():
             empty = {name: self.module.get_parameter(name) for name in part.parameters}
             try:
                 for name, parameter in empty.items():
                     value = torch.empty(parameter.shape, dtype=self.like[name][0], device=place)
-                    made[name] = nn.Parameter(value)
-                    _exchange(self.module, parameter, made[name])
+                    parameters[name] = nn.Parameter(value)
+                    _exchange(self.module, parameter, parameters[name])
                     if fill is not None:
-                        made[name].fill_(fill)
+                        parameters[name].fill_(fill)
                 for call in self.calls[part.name]:
                     call()
             finally:
-                for name, parameter in made.items():
+                for name, parameter in parameters.items():
                     _exchange(self.module, parameter, empty[name])
-        return {name: parameter.detach().to(device) for name, parameter in made.items()}
+        return {name: parameter.detach().to(device) for name, parameter in parameters.items()}
 
     def stream(self, seed: int) -> nn.Module:
         """Return a new module whose weights are drawn when they are read."""
@@ -106,8 +106,8 @@ def initialisation(model: Transformer) -> Initialisation:
         raise NotApart(f"{kind.__name__} is not a class of transformers")
     if model.elsewhere is not None:
         raise NotApart(f"{model.name} does not run in this process")
-    own = {_plain(n): p.dtype for n, p in model.module.named_parameters()}
-    if any(not dtype.is_floating_point for dtype in own.values()):
+    dtypes = {_plain(n): p.dtype for n, p in model.module.named_parameters()}
+    if any(not dtype.is_floating_point for dtype in dtypes.values()):
         raise NotApart(f"{kind.__name__} holds packed weights")
     buffers = {
         _plain(path): (dict(m._buffers), set(m._non_persistent_buffers_set))
@@ -126,13 +126,13 @@ def initialisation(model: Transformer) -> Initialisation:
     except (RuntimeError, NotImplementedError, ValueError, TypeError, AttributeError) as error:
         raise NotApart(f"{kind.__name__} cannot be built without weights: {error}") from error
     # what a user added, such as adapters, is not drawn
-    like = {n: (own.get(n, model.dtype), device) for n, _ in module.named_parameters()}
-    made = Initialisation(build, module, tuple(parts), calls, like)
+    like = {n: (dtypes.get(n, model.dtype), device) for n, _ in module.named_parameters()}
+    result = Initialisation(build, module, tuple(parts), calls, like)
     for part in (part for part, unseen in parts.items() if unseen):
-        for name, value in made.draw(part, 0, fill=torch.nan).items():
+        for name, value in result.draw(part, 0, fill=torch.nan).items():
             if bool(value.isnan().any()):
                 raise NotApart(f"{kind.__name__} does not initialise {name} in _init_weights")
-    return made
+    return result
 
 
 def _plain(name: str) -> str:
@@ -152,23 +152,23 @@ def _recorded(
     parameters = dict(module.named_parameters())
     at = {name: i for i, part in enumerate(parts) for name in part.parameters}
     joined = list(range(len(parts)))
-    made: list[tuple[Callable[[], None], set[str], set[str]]] = []
+    records: list[tuple[Callable[[], None], set[str], set[str]]] = []
     with drawn_with(None), torch.no_grad(), guard_torch_init_functions():
         before = {name: p._version for name, p in parameters.items()}
         for path, call in initialising_calls(module):
             call()
             after = {name: p._version for name, p in parameters.items()}
             inside = f"{path}." if path else ""
-            own = {f"{inside}{key}" for key in module.get_submodule(path)._parameters}
-            made.append((call, {n for n in after if after[n] != before[n]}, own & {*after}))
+            here = {f"{inside}{key}" for key in module.get_submodule(path)._parameters}
+            records.append((call, {n for n in after if after[n] != before[n]}, here & {*after}))
             before = after
     # A tied tensor is initialised where it has its name, if it is initialised there.
-    named = {n for _, written, own in made if written & own for n in written}
-    seen = {n for _, written, _ in made for n in written}
+    named = {n for _, written, here in records if written & here for n in written}
+    seen = {n for _, written, _ in records for n in written}
     order: list[tuple[Callable[[], None], int]] = []
-    for call, written, own in made:
+    for call, written, here in records:
         # writing through `.data` counts no version: such a part is checked when it is drawn
-        writes = (written if written & own or not written <= named else set()) | (own - seen)
+        writes = (written if written & here or not written <= named else set()) | (here - seen)
         if writes:
             groups = {joined[at[name]] for name in writes}
             first = min(groups)
@@ -178,12 +178,14 @@ def _recorded(
     whole: dict[int, list[str]] = {}
     for i, part in enumerate(parts):
         whole.setdefault(joined[i], []).extend(part.parameters)
-    found = {WeightPart(parts[g].name, tuple(n)): bool(unseen & {*n}) for g, n in whole.items()}
+    unseen_parts = {
+        WeightPart(parts[g].name, tuple(n)): bool(unseen & {*n}) for g, n in whole.items()
+    }
     calls = {
         parts[group].name: tuple(call for call, part in order if joined[part] == group)
         for group in whole
     }
-    return found, calls
+    return unseen_parts, calls
 
 
 def initialising_calls(module: nn.Module) -> Iterator[tuple[str, Callable[[], None]]]:
@@ -211,8 +213,8 @@ def _take_buffers(
     """Give each buffer the type of the given one, and its numbers if they are not saved."""
     for path, inner in module.named_modules():
         theirs, computed = given.get(path, ({}, set()))
-        for key, own in inner._buffers.items():
+        for key, buffer in inner._buffers.items():
             like = theirs.get(key)
-            if own is not None and like is not None:
-                value = like.clone() if key in computed else own.to(like.dtype)
+            if buffer is not None and like is not None:
+                value = like.clone() if key in computed else buffer.to(like.dtype)
                 inner._buffers[key] = value.to(device)

@@ -59,8 +59,8 @@ def require_tensor_inputs(inputs: Mapping[str, Any], name: str) -> None:
 def takes(model: nn.Module) -> set[str]:
     """Return the names of the arguments of the model's forward."""
     forward = model.forward
-    own = inspect.ismethod(forward) and forward.__func__ is getattr(type(model), "forward", None)
-    return set(_arguments(type(model)) if own else inspect.signature(forward).parameters)
+    plain = inspect.ismethod(forward) and forward.__func__ is getattr(type(model), "forward", None)
+    return set(_arguments(type(model)) if plain else inspect.signature(forward).parameters)
 
 
 @cache
@@ -277,7 +277,7 @@ def ran_out(error: BaseException) -> bool:
     """Return True if an error means that memory ran out."""
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
-    return isinstance(error, RuntimeError) and any(said in str(error) for said in _SAID)
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _SAID)
 
 
 def _called(module: nn.Module, given: dict[str, Any], name: str) -> Any:
@@ -336,9 +336,9 @@ def forward_inputs(
     if text is not None and whole:
         size = tuple(text.shape)
         for name, mask in masks.items():
-            own = whole.get(name)
-            if mask is not None and _shape(mask) != size and _shape(own) == size:
-                masks[name] = own
+            whole_mask = whole.get(name)
+            if mask is not None and _shape(mask) != size and _shape(whole_mask) == size:
+                masks[name] = whole_mask
     return ForwardInputs(masks["attention_mask"], masks["decoder_attention_mask"], past, text)
 
 

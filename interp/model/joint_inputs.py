@@ -47,15 +47,15 @@ def joint_probe_inputs(module: nn.Module, seed: int = 0) -> dict[str, Tensor]:
 def marks(module: nn.Module, ids: Tensor, suffix: int = 0) -> dict[str, Tensor]:
     """Return the inputs that say which tokens are of a picture, as the model's processor would."""
     names, here = takes(module), ids == image_token(module.config)
-    found: dict[str, Tensor] = {}
+    inputs: dict[str, Tensor] = {}
     if "mm_token_type_ids" in names:
-        found["mm_token_type_ids"] = here.int()
+        inputs["mm_token_type_ids"] = here.int()
     if answer := answer_marks(module, ids):
         answer["token_type_ids"][:, : ids.shape[1] - suffix] = 0
-        found |= answer
+        inputs |= answer
     elif "token_type_ids" in names:
-        found["token_type_ids"] = here.to(ids.dtype)
-    return found
+        inputs["token_type_ids"] = here.to(ids.dtype)
+    return inputs
 
 
 def _special(config: Any) -> set[int]:

@@ -35,13 +35,13 @@ def joint_view(model: SomeModel) -> SomeModel:
     known = _views.get(model)
     if known is not None and known[0] == model.joint_sites:
         return known[1]  # type: ignore[return-value]
-    made = copy.copy(model)
-    own = {f.name for f in fields(made)}
-    for name in [n for n in vars(made) if n not in own]:
-        del vars(made)[name]  # cached values may depend on the sites
-    made.sites = model.joint_sites
-    _views[model] = model.joint_sites, made
-    return made
+    view = copy.copy(model)
+    field_names = {f.name for f in fields(view)}
+    for name in [n for n in vars(view) if n not in field_names]:
+        del vars(view)[name]  # cached values may depend on the sites
+    view.sites = model.joint_sites
+    _views[model] = model.joint_sites, view
+    return view
 
 
 def view_for(model: SomeModel, prompts: Any) -> SomeModel:

@@ -112,10 +112,11 @@ def set_targets(
         targets = _targets(function, name, "tokens" in reads, analysis, call, real, key, site)
         z = torch.empty_like(call.z)
         for rows in _blocks(call):
-            own = call.pattern(rows)
-            held = (targets[:, None, rows] & call.visible(rows)).to(own.dtype)
+            pattern = call.pattern(rows)
+            held = (targets[:, None, rows] & call.visible(rows)).to(pattern.dtype)
             count = held.sum(-1, keepdim=True)
-            z[:, :, rows] = call.mix(torch.where(count > 0, held / count.clamp_min(1), own)).to(z)
+            new = torch.where(count > 0, held / count.clamp_min(1), pattern)
+            z[:, :, rows] = call.mix(new).to(z)
         return z
 
     heads = parse_heads(heads)
@@ -184,7 +185,7 @@ def _targets(
             f"{name} reads the tokens of the text, which are not known at {site.name}: run prompts "
             "of token ids, or generate with the model's own `generate`"
         )
-    found = torch.zeros(*order.shape, key.shape[1], dtype=torch.bool, device=key.device)
+    pairs = torch.zeros(*order.shape, key.shape[1], dtype=torch.bool, device=key.device)
     for row in range(len(real)):
         length = int(order[row].max()) + 1
         given = {}
@@ -204,8 +205,8 @@ def _targets(
             raise OptionError(f"{name} raised {type(error).__name__}: {error}") from error
         if not isinstance(answer, Tensor) or answer.dtype != torch.bool:
             raise OptionError(f"{name} returned {type(answer).__name__}; expected a bool tensor")
-        found[row] = answer & inside
-    return found
+        pairs[row] = answer & inside
+    return pairs
 
 
 def _shown(keys: ChosenKeys) -> str:

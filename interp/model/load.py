@@ -340,8 +340,8 @@ def _commit(repo: str, revision: str | None) -> str | None:
     """Return the commit that the hub's cache holds for a revision, which may move later."""
     from huggingface_hub import try_to_load_from_cache
 
-    found = try_to_load_from_cache(repo, "config.json", revision=revision)
-    return Path(found).parent.name if isinstance(found, str) else revision
+    path = try_to_load_from_cache(repo, "config.json", revision=revision)
+    return Path(path).parent.name if isinstance(path, str) else revision
 
 
 def _accepted(options: dict[str, Any]) -> dict[str, Any]:

@@ -105,8 +105,8 @@ class Loading:
             model.revision, model.unused = loaded.revision, loaded.unused
         if self.note is not None and has_template(model.tokenizer):
             how = "as the user's turn in" if self.chat else "without"
-            said = f"{name} has a chat template; texts are read {how} it (chat={self.chat})"
-            model.reading_text = cache(partial(self.note, said))  # once, if a text is read
+            note = f"{name} has a chat template; texts are read {how} it (chat={self.chat})"
+            model.reading_text = cache(partial(self.note, note))  # once, if a text is read
         if self.session is not None and model.elsewhere is None:
             self.session.callback(hold(model.module))
         return model

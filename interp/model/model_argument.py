@@ -63,22 +63,22 @@ def given_models(models: Any) -> list[Given]:
             raise OptionError(_wrong(each))
     if not listed:
         raise OptionError("the list of models is empty; give at least one")
-    found = [_given(each) for each in listed]
-    names = [given.name for given in found]
-    found = [
+    entries = [_given(each) for each in listed]
+    names = [given.name for given in entries]
+    entries = [
         Given(given.source, given.source)
         if isinstance(given.source, str) and names.count(given.name) > 1
         else given
-        for given in found
+        for given in entries
     ]
-    names = [given.name for given in found]
+    names = [given.name for given in entries]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise OptionError(
             f"two of the models are called {', '.join(twice)}, and a table distinguishes models"
             " by name; load each under a different name: interp.load(..., name=...)"
         )
-    return found
+    return entries
 
 
 def _is_one(x: Any) -> bool:

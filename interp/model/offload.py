@@ -59,8 +59,8 @@ class Recipe:
         converter = copy.deepcopy(self.converter)
         for source, pattern in self.sources:
             converter.add_tensor(self.target, source, pattern, lambda x=tensors[source]: x)
-        made = converter.convert(self.target, model=module, config=module.config)
-        return {name: x[0] if isinstance(x, list) else x for name, x in made.items()}
+        converted = converter.convert(self.target, model=module, config=module.config)
+        return {name: x[0] if isinstance(x, list) else x for name, x in converted.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,11 +90,11 @@ class Checkpoint:
                 f"{self.folder}: its weights cannot be read any more ({error_line(error)}); an "
                 "offloaded model reads its files as it runs, so they must stay as they are"
             ) from error
-        made: dict[str, Tensor] = {}
+        values: dict[str, Tensor] = {}
         for recipe in recipes:
-            found = recipe.convert(read, module)
-            made |= {name: x for name, x in found.items() if name in wanted}
-        return made
+            converted = recipe.convert(read, module)
+            values |= {name: x for name, x in converted.items() if name in wanted}
+        return values
 
 
 def offloaded(
@@ -200,19 +200,19 @@ def _files(folder: str, revision: str | None) -> list[str]:
 
 
 def _stored(files: Iterable[str]) -> dict[str, Stored]:
-    found: dict[str, Stored] = {}
+    stored: dict[str, Stored] = {}
     for file in files:
         try:
             with safe_open(file, framework="pt") as opened:
                 for name in opened.keys():  # noqa: SIM118
                     part = opened.get_slice(name)
                     kind = getattr(torch, _TYPES.get(part.get_dtype(), "uint8"))
-                    found[name] = Stored(file, kind, tuple(part.get_shape()))
+                    stored[name] = Stored(file, kind, tuple(part.get_shape()))
         except (OSError, SafetensorError) as error:
             raise LoadError(
                 f"{file} is damaged or cut short ({error}); download or copy it again"
             ) from error
-    return found
+    return stored
 
 
 _TYPES = {
@@ -242,15 +242,15 @@ def _plan(module: Any, folder: str, stored: Mapping[str, Stored]) -> tuple[Check
     renamings = [rule for rule in rules if isinstance(rule, WeightRenaming)]
     converters = [rule for rule in rules if isinstance(rule, WeightConverter)]
     by_pattern = {pattern: rule for rule in converters for pattern in rule.source_patterns}
-    own, prefix = dict(saved_tensors(module)), module.base_model_prefix
+    saved, prefix = dict(saved_tensors(module)), module.base_model_prefix
     sources: dict[str, list[tuple[str, str]]] = {}
     how: dict[str, Any] = {}
     unexpected: list[str] = []
     for name in sorted(stored, key=dot_natural_key):
-        target, pattern = rename_source_key(name, renamings, converters, prefix, own)
-        if target not in own and name in own:
-            target, pattern = rename_source_key(name, [], [], prefix, own)
-        if target not in own:
+        target, pattern = rename_source_key(name, renamings, converters, prefix, saved)
+        if target not in saved and name in saved:
+            target, pattern = rename_source_key(name, [], [], prefix, saved)
+        if target not in saved:
             unexpected.append(target)
             continue
         sources.setdefault(target, []).append((name, pattern or name))
@@ -305,7 +305,7 @@ def _compare(
             made_by[first] = Recipe(first, recipe.converter, recipe.sources)
     ignored = module._keys_to_ignore_on_load_missing or ()
     missing = [n for n in saved if n not in made_by and not any(re.search(p, n) for p in ignored)]
-    own = dict(saved_tensors(module))
+    tensors = dict(saved_tensors(module))
     wrong = []
     for name in saved:
         if name not in made_by:
@@ -315,8 +315,10 @@ def _compare(
             for n, _ in made_by[name].sources
         }
         shape = made_by[name].convert(empty, module)[name].shape
-        if shape != own[name].shape:
-            wrong.append(f"{name}: {tuple(shape)} where the config has {tuple(own[name].shape)}")
+        if shape != tensors[name].shape:
+            wrong.append(
+                f"{name}: {tuple(shape)} where the config has {tuple(tensors[name].shape)}"
+            )
     return missing, wrong
 
 
@@ -339,16 +341,16 @@ def _require_ties(module: nn.Module, checkpoint: Checkpoint) -> None:
 def _computed(module: nn.Module, names: Iterable[str]) -> dict[str, Tensor]:
     """Return parameters that the class computes and does not save, such as tables of positions."""
     calls = dict(initialising_calls(module))
-    found: dict[str, Tensor] = {}
+    parameters: dict[str, Tensor] = {}
     for name in names:
         path, _, last = name.rpartition(".")
         holder = module.get_submodule(path)
-        made = torch.empty_like(holder.get_parameter(last), device="cpu")
-        holder._parameters[last] = nn.Parameter(made, requires_grad=False)
+        value = torch.empty_like(holder.get_parameter(last), device="cpu")
+        holder._parameters[last] = nn.Parameter(value, requires_grad=False)
         with drawn_with(None), torch.no_grad():
             calls[path]()
-        found[name] = made
-    return found
+        parameters[name] = value
+    return parameters
 
 
 def _read_buffers(
@@ -359,9 +361,11 @@ def _read_buffers(
         if name in checkpoint.made_by and name not in parameters:
             path, _, last = name.rpartition(".")
             holder = module.get_submodule(path)
-            own = holder._buffers[last]
+            buffer = holder._buffers[last]
             value = checkpoint.read([name], module)[name]
-            holder._buffers[last] = value.clone().to(device, None if own is None else own.dtype)
+            holder._buffers[last] = value.clone().to(
+                device, None if buffer is None else buffer.dtype
+            )
 
 
 def _dtype(name: str, own: torch.dtype, plan: Mapping[str, torch.dtype]) -> torch.dtype:
@@ -371,8 +375,8 @@ def _dtype(name: str, own: torch.dtype, plan: Mapping[str, torch.dtype]) -> torc
     if not plan:
         return own
     pattern, groups, _ = build_glob_alternation(list(plan))
-    found = pattern.search(name)
-    return own if found is None or found.lastgroup is None else plan[groups[found.lastgroup]]
+    match = pattern.search(name)
+    return own if match is None or match.lastgroup is None else plan[groups[match.lastgroup]]
 
 
 def _require_room(

@@ -75,9 +75,9 @@ class Padding:
 
     def of_same(self, module: nn.Module, name: str) -> Padding:
         """Return the rules of another module of this architecture; findings are carried over."""
-        made = Padding(module, self.config, name)
-        made._tried = {case: dict(found) for case, found in self._tried.items()}
-        return made
+        padding = Padding(module, self.config, name)
+        padding._tried = {case: dict(findings) for case, findings in self._tried.items()}
+        return padding
 
     def changes(self, prompts: Prompts) -> str | None:
         """Explain how padding these prompts would change the model's numbers, or return None."""
@@ -259,8 +259,8 @@ def _writes_alike(module: nn.Module, side: PaddingSide, longest: int) -> bool:
     logits = [torch.cat(step) for step in zip(*(logits for _, logits in parts), strict=True)]
     for number, row in enumerate(rows):
         given = {"input_ids": row[None], "attention_mask": torch.ones_like(row[None])}
-        own_ids, own = _written(module, given)
-        for step, (got, alone) in enumerate(zip(logits, own, strict=True)):
+        own_ids, own_logits = _written(module, given)
+        for step, (got, alone) in enumerate(zip(logits, own_logits, strict=True)):
             if float((got[number] - alone[0]).abs().max()) > _allowed(module, alone):
                 return False
             if ids[number, step] != own_ids[0, step]:
@@ -327,7 +327,7 @@ def backing_off(
     Once memory ran out, no later part is larger than the largest that fitted. `run` must have no
     side effects when it fails.
     """
-    found: list[_Found] = []
+    results: list[_Found] = []
     waiting = list(todo)
     most: int | None = None
     while waiting:
@@ -337,7 +337,7 @@ def backing_off(
             waiting[:0] = batch_parts(batch, most)
             continue
         try:
-            found.append(run(batch))
+            results.append(run(batch))
         except (RuntimeError, MemoryError) as error:
             if not ran_out(error):
                 raise
@@ -363,7 +363,7 @@ def backing_off(
             LessAtOnce,
             stacklevel=2,
         )
-    return found
+    return results
 
 
 def _tokens(batch: Batch) -> str:

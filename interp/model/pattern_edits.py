@@ -50,15 +50,15 @@ def set_pattern(
     """
 
     def replace(call: Call, site: Site, real: Tensor) -> Tensor:
-        own = call.pattern()
+        original = call.pattern()
         if isinstance(pattern, Tensor):
             rows = rows_of_step(pattern, call, "pattern", site)
             return call.mix(
-                broadcast_value(columns_of_step(rows, call, site), own, "pattern", site)
+                broadcast_value(columns_of_step(rows, call, site), original, "pattern", site)
             )
         # a copy: the function may write into it while the model still uses the original
-        new = pattern(own.clone())
-        return call.mix(broadcast_value(new, own, "pattern", site))
+        new = pattern(original.clone())
+        return call.mix(broadcast_value(new, original, "pattern", site))
 
     return Edit("pattern", parse_heads(heads), replace, positions, stack, of_pattern=True)
 

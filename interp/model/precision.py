@@ -126,8 +126,10 @@ def _widened(func: Any, args: Any) -> Any:
     name = getattr(func, "__name__", "")
     if name != "__setitem__" and name not in _PRODUCTS:
         return args
-    found = list(_tensors(args))
-    if not any(x.dtype == torch.float64 for x in (found[:1] if name == "__setitem__" else found)):
+    tensors = list(_tensors(args))
+    if name == "__setitem__":
+        tensors = tensors[:1]
+    if not any(x.dtype == torch.float64 for x in tensors):
         return args
     return tuple(_wide(x) for x in args)
 

@@ -103,9 +103,9 @@ def processed(
         if texts is None:
             raise PromptError("no prompts given")
         return model.inputs(texts)
-    made = _made(model, texts, given, rate)
-    kinds = {k: model.dtype if x.is_floating_point() else x.dtype for k, x in made.items()}
-    return {k: x.to(model.device, kinds[k]) for k, x in made.items()}
+    inputs = _made(model, texts, given, rate)
+    kinds = {k: model.dtype if x.is_floating_point() else x.dtype for k, x in inputs.items()}
+    return {k: x.to(model.device, kinds[k]) for k, x in inputs.items()}
 
 
 def processor_of(model: ReadsInputs) -> Any:
@@ -122,14 +122,14 @@ def processor_of(model: ReadsInputs) -> Any:
     if not source:
         raise LoadError(missing)
     try:
-        found = AutoProcessor.from_pretrained(source, revision=model.revision or "main")
+        processor = AutoProcessor.from_pretrained(source, revision=model.revision or "main")
     except (OSError, ValueError, KeyError, ImportError, TypeError) as error:
         first = str(error).strip().partition("\n")[0]
         raise LoadError(f"{missing} ({first})") from error
-    if isinstance(found, PreTrainedTokenizerBase):
+    if isinstance(processor, PreTrainedTokenizerBase):
         raise LoadError(missing)
-    model.processor = found
-    return found
+    model.processor = processor
+    return processor
 
 
 def _reads(names: set[str]) -> str:
@@ -139,8 +139,8 @@ def _reads(names: set[str]) -> str:
         "input_features": "sound",
         "input_values": "sound",
     }
-    found = dict.fromkeys(what for name, what in known.items() if name in names)
-    return f"; it reads {' and '.join(found)}" if found else ""
+    kinds = dict.fromkeys(what for name, what in known.items() if name in names)
+    return f"; it reads {' and '.join(kinds)}" if kinds else ""
 
 
 def _pictures(images: Any) -> list[list[Any]]:
@@ -150,11 +150,11 @@ def _pictures(images: Any) -> list[list[Any]]:
     if not per_prompt:
         raise PromptError("no pictures given; leave images out for a text alone")
     nested = [each if isinstance(each, (list, tuple)) else [each] for each in per_prompt]
-    found, number = [], 0
+    pictures, number = [], 0
     for each in nested:
-        found.append([_picture(x, number + i) for i, x in enumerate(each)])
+        pictures.append([_picture(x, number + i) for i, x in enumerate(each)])
         number += len(each)
-    return found
+    return pictures
 
 
 def _picture(x: Any, number: int) -> Any:
@@ -199,7 +199,7 @@ def _with_placeholders(
     token = getattr(processor, "boi_token", None) or getattr(processor, "image_token", None)
     if not isinstance(token, str):
         return texts
-    found = []
+    marked = []
     for i, (text, mine) in enumerate(zip(texts, pictures, strict=True)):
         slots = text.count(token)
         if slots and slots != len(mine):
@@ -208,8 +208,8 @@ def _with_placeholders(
                 f"placeholder{'s' * (slots != 1)} ({token}); give one for each, or leave the "
                 "placeholders out"
             )
-        found.append(text if slots else token * len(mine) + text)
-    return found
+        marked.append(text if slots else token * len(mine) + text)
+    return marked
 
 
 def _sounds(
@@ -219,7 +219,7 @@ def _sounds(
     one = isinstance(audio, (str, Path)) or (np.ndim(audio) == 1 and not _paths(audio))
     listed: list[Any] = [audio] if one else list(audio)  # type: ignore[arg-type]
     expected = getattr(_feature_extractor(model), "sampling_rate", None)
-    found = []
+    sounds = []
     for i, each in enumerate(listed):
         rate = sampling_rate
         if isinstance(each, (str, Path)):
@@ -237,10 +237,10 @@ def _sounds(
                 f"sound {i} has {rate} samples per second; {model.name} was trained on {expected}; "
                 "resample it"
             )
-        found.append(array)
-    if not found:
+        sounds.append(array)
+    if not sounds:
         raise PromptError("no sound given; leave audio out for a text alone")
-    return found, expected
+    return sounds, expected
 
 
 def _paths(audio: Any) -> bool:
@@ -284,28 +284,30 @@ def _made(
     try:
         if "audio" in given:
             extractor = _feature_extractor(model)
-            made = dict(
+            inputs = dict(
                 extractor(given["audio"], sampling_rate=rate, padding=True, **options)
                 if "input_values" in takes(model.module)
                 else extractor(given["audio"], sampling_rate=rate, **options)
             )
             if is_encoder_decoder(model.module):
-                made["decoder_input_ids"] = _written(model, texts, len(given["audio"]))
+                inputs["decoder_input_ids"] = _written(model, texts, len(given["audio"]))
         elif texts is not None and joint:
             shown = given["images"]
-            made = dict(encoded_text(processor, text=texts, images=shown, padding=True, **options))
+            inputs = dict(
+                encoded_text(processor, text=texts, images=shown, padding=True, **options)
+            )
         else:
             pixels = getattr(processor, "image_processor", processor)
-            made = dict(pixels(images=given["images"], **options))
+            inputs = dict(pixels(images=given["images"], **options))
             if texts is not None:
                 if model.tokenizer is None:
                     raise PromptError(f"{model.name} has no tokenizer, so it takes no text")
-                made |= dict(encoded_text(model.tokenizer, texts, padding=True, **options))
+                inputs |= dict(encoded_text(model.tokenizer, texts, padding=True, **options))
     except (ValueError, IndexError, TypeError) as error:
         first = str(error).strip().partition("\n")[0]
         raise PromptError(f"{model.name}: its processor refuses these inputs: {first}") from error
     known = takes(model.module)
-    kept = {k: x for k, x in made.items() if isinstance(x, Tensor) and k in known}
+    kept = {k: x for k, x in inputs.items() if isinstance(x, Tensor) and k in known}
     first = [k for k in _ORDER if k in kept]
     return {k: kept[k] for k in (*first, *(k for k in kept if k not in first))}
 

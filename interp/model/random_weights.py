@@ -68,9 +68,9 @@ def random_init(
         # them: where random weights write almost nothing, streams have no distinct values. They
         # are searched on request, with the model that has them: now, while it is there.
         _ = [dict(site.streams) for site in model.sites]
-        made = Model(module, name, model.sites, model.tokenizer, joint_sites=model.joint_sites)
-        made.padding = model.padding.of_same(module, name)
-        return made
+        drawn = Model(module, name, model.sites, model.tokenizer, joint_sites=model.joint_sites)
+        drawn.padding = model.padding.of_same(module, name)
+        return drawn
     return probe(module, name, model.tokenizer)
 
 
@@ -97,12 +97,12 @@ class KeptNulls:
         """Return the folders that an option names."""
         if null_cache is False:
             return cls(())
-        own = [] if beside is None else [beside / "nulls"]
-        return cls([*own, null_folder() if null_cache is True else null_cache])
+        folders = [] if beside is None else [beside / "nulls"]
+        return cls([*folders, null_folder() if null_cache is True else null_cache])
 
     def find(self, name: str, key: str) -> list[DrawMeans]:
         """Return the scores of the first draws, none if there are none."""
-        found: list[DrawMeans] = []
+        longest: list[DrawMeans] = []
         for folder in tuple(self.folders):
             path = _file(folder, name, key)
             try:
@@ -116,8 +116,8 @@ class KeptNulls:
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 self._set_aside(path, error)
                 continue
-            found = max(found, draws, key=len)
-        return found
+            longest = max(longest, draws, key=len)
+        return longest
 
     def write(self, name: str, key: str, draws: Sequence[Mapping[str, np.ndarray]]) -> None:
         """Keep the scores of the first draws; warns NotKept where that is not possible."""
@@ -188,21 +188,21 @@ class RandomWeights:
     ) -> dict[str, list[DrawMeans]]:
         """Return the scores of every draw by label; a draw that is kept is not made."""
         keys = self._keys(asked) if keep else {}
-        found = {
+        scores = {
             x: self.kept.find(file_start(x), keys[x])[: self.draws] if x in keys else []
             for x in asked
         }
-        short = [label for label in asked if len(found[label]) < self.draws]
+        short = [label for label in asked if len(scores[label]) < self.draws]
         for draw in range(self.draws):
-            todo = [label for label in short if len(found[label]) == draw]
+            todo = [label for label in short if len(scores[label]) == draw]
             if not todo:  # all are known, or none has a score on the draw before
                 continue
             what = self.pass_name(draw)
             for label, means in run(self._drawn(draw), todo, what).items():
-                found[label].append(means)
+                scores[label].append(means)
                 if label in keys:
-                    self.kept.write(file_start(label), keys[label], found[label])
-        return found
+                    self.kept.write(file_start(label), keys[label], scores[label])
+        return scores
 
     def draw(self, draw: int) -> Model:
         """Return one of the draws, counted from 0."""
@@ -238,10 +238,10 @@ class RandomWeights:
         how: dict[str, Any] = {}
         if size > (_KEPT if self.again else _SMALL) and self._by_part is not None:
             how = {"by_part": self._by_part, "streamed": True}
-        made = random_init(self.model, self.seed + _APART * draw, **how)
+        drawn = random_init(self.model, self.seed + _APART * draw, **how)
         if self.again and not how and size * (len(self._models) + 1) <= _KEPT:
-            self._models[draw] = made
-        return made
+            self._models[draw] = drawn
+        return drawn
 
     @cached_property
     def _by_part(self) -> Initialisation | None:

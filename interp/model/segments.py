@@ -139,17 +139,17 @@ def read_inputs(prompts: Prompts | Mapping[str, Any]) -> Mapping[str, Any]:
     """Given tensors, or the tokens that predicates look at and the segments of their roles."""
     if not isinstance(prompts, Prompts):
         return prompts
-    found = _rows(prompts)
+    inputs = _rows(prompts)
     if prompts.roles is not None:
         rows = (
             tuple(role_segments(roles, len(ids)).tolist())
             for roles, ids in zip(prompts.roles, prompts.ids, strict=True)
         )
-        found[OF_ROLES] = Prompts(tuple(rows), padding=prompts.padding).padded(pad=-1)[0]
+        inputs[OF_ROLES] = Prompts(tuple(rows), padding=prompts.padding).padded(pad=-1)[0]
     return (
-        found
+        inputs
         if prompts.decoder is None
-        else found | {f"decoder_{name}": x for name, x in _rows(prompts.decoder).items()}
+        else inputs | {f"decoder_{name}": x for name, x in _rows(prompts.decoder).items()}
     )
 
 
@@ -169,8 +169,8 @@ def role_segments(roles: ChatRoles | None, length: int) -> Int[Tensor, " pos"]:
 
 def sound_tokens(config: Any) -> list[int]:
     """Return the tokens that stand for parts of a sound."""
-    found = (getattr(config, name, None) for name in _SOUND)
-    return [token for token in found if token is not None]
+    tokens = (getattr(config, name, None) for name in _SOUND)
+    return [token for token in tokens if token is not None]
 
 
 def _patches(model: PictureModel, inputs: Mapping[str, Any], positions: int) -> Tensor:

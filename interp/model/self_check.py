@@ -137,16 +137,18 @@ def check_loaded(model: Model, seed: int = 1) -> SelfCheck:
     """Run the self-check of a loaded model on a few random tokens."""
     tolerance = TOLERANCE.get(model.dtype, 5e-2)
     if isinstance(model, RemoteModel):  # the module that projects its heads is not in this process
-        found = [SiteCheck(s, e, None, "projection not checked") for s, e in model.errors.items()]
-        return SelfCheck(model.name, tolerance, tuple(found))
+        site_checks = [
+            SiteCheck(s, e, None, "projection not checked") for s, e in model.errors.items()
+        ]
+        return SelfCheck(model.name, tolerance, tuple(site_checks))
     sites = _checked(model, seed)
     if model.joint_sites:  # the text alone, and its towers with what it attends to in pictures
         view = joint_view(model)
         joint = [replace(s, picture=True) for s in _checked(view, seed, joint=True)]
         sites = tuple(s for s in joint if s.site.of_tower) + sites
         sites += tuple(s for s in joint if not s.site.of_tower)
-    found = SelfCheck(model.name, tolerance, sites, model.unread, model.unused)
-    return replace(found, unread_why=model.unread_why)
+    result = SelfCheck(model.name, tolerance, sites, model.unread, model.unused)
+    return replace(result, unread_why=model.unread_why)
 
 
 def _checked(model: Model, seed: int, *, joint: bool = False) -> tuple[SiteCheck, ...]:
@@ -172,15 +174,15 @@ def _heads_apart(
     A gate, or a norm without an offset, preserves zeros; a sum over heads does not. Half of the
     heads are zeroed at a time, so that every pair of heads is separated in one of the runs.
     """
-    found = dict.fromkeys(gated, True)
+    apart = dict.fromkeys(gated, True)
     if not gated:
-        return found
+        return apart
     most = max(site.n_heads for site in gated)
     for bit in range(max(1, (most - 1).bit_length())):
         for value in (0, 1):
 
             def visit(site: Site, call: Call, real: Tensor, bit: int = bit, v: int = value) -> None:
-                if site in found:
+                if site in apart:
                     out = (torch.arange(site.n_heads, device=call.z.device) >> bit) % 2 == v
                     call.z = call.z.masked_fill(out[:, None, None], 0)
 
@@ -196,8 +198,8 @@ def _heads_apart(
                 given = projected[str(site.projection)][site.run]
                 size = given.reshape(-1, site.n_heads, site.d_v).abs().amax((0, 2))
                 out = (torch.arange(site.n_heads, device=size.device) >> bit) % 2 == value
-                found[site] &= not bool(size[out].any())
-    return found
+                apart[site] &= not bool(size[out].any())
+    return apart
 
 
 def _whole(model: Model, events: Sequence[Event], site: Site) -> bool:
@@ -334,9 +336,9 @@ def _site(model: Model, events: list[Event], site: Site) -> SiteCheck:
     packed = min(MOST_PACKED, TIMES_PACKED * rounding_of(module, rows)) if ranks is None else 0.0
     if packed > TOLERANCE.get(model.dtype, 5e-2):
         notes.append(f"packed weights of the projection round by up to {packed:.0e}")
-    found = SiteCheck(site, pattern_error, error, "; ".join(notes), rounding)
-    found = replace(found, projection_rounding=packed)
+    check = SiteCheck(site, pattern_error, error, "; ".join(notes), rounding)
+    check = replace(check, projection_rounding=packed)
     if isinstance(call, MapCall):
         again = call.to_projection(call.z).reshape(projected.given.shape)
-        return replace(found, output_error=_relative(again, projected.given))
-    return found
+        return replace(check, output_error=_relative(again, projected.given))
+    return check

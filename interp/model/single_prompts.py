@@ -37,7 +37,7 @@ def single_prompts(model: PictureModel, inputs: Mapping[str, Any]) -> list[dict[
         patches = []
         sizes = [sum(slots) // max(count, 1)] * count
     rows, first = _shares(model, slots, sizes), 0
-    found = []
+    singles = []
     for i, mine in enumerate(rows):
         one: dict[str, Any] = {}
         mask = inputs.get("attention_mask")
@@ -55,8 +55,8 @@ def single_prompts(model: PictureModel, inputs: Mapping[str, Any]) -> list[dict[
                 one[name] = x[mine]
             else:
                 one[name] = x[i : i + 1] if isinstance(x, Tensor) and len(x) == len(ids) else x
-        found.append(one)
-    return found
+        singles.append(one)
+    return singles
 
 
 def _shares(model: PictureModel, slots: list[int], sizes: list[int]) -> list[slice]:

@@ -51,22 +51,21 @@ def parts_of(module: nn.Module) -> list[WeightPart]:
     """
     owner: dict[int, str] = {}
     names: dict[str, list[str]] = {}
-    paths = dict(_paths(module, "", False))
+    paths = set(_paths(module, "", False))
     for name, parameter in module.named_parameters():
         if id(parameter) in owner:
             continue
         path = name.rpartition(".")[0]
-        own = paths.get(path)  # parameters of a module that is split lie beside its children
-        while own is None:
+        while path not in paths:
             path = path.rpartition(".")[0]
-            own = paths.get(path)
         owner[id(parameter)] = path
         names.setdefault(path, []).append(name)
     return [WeightPart(path, tuple(mine)) for path, mine in names.items()]
 
 
-def _paths(module: nn.Module, path: str, item: bool) -> Iterator[tuple[str, bool]]:
-    yield path, True
+def _paths(module: nn.Module, path: str, item: bool) -> Iterator[str]:
+    """Return the paths of parts; parameters of a module that is split lie beside its children."""
+    yield path
     listed = isinstance(module, nn.ModuleList)
     if item or any(isinstance(m, nn.ModuleList) for m in module.modules()):
         for name, child in module.named_children():

@@ -49,11 +49,11 @@ def _view(model: SomeModel, kept: tuple[Site, ...]) -> SomeModel:
     known = views.get(kept)
     if known is not None and known[0] == model.sites:
         return known[1]  # type: ignore[return-value]
-    made = copy.copy(model)
-    own = {f.name for f in fields(made)}
-    for name in [n for n in vars(made) if n not in own]:
-        del vars(made)[name]  # cached values may depend on the sites
-    made.sites = kept
-    made.left_out = tuple(s for s in model.sites if s not in kept)
-    views[kept] = model.sites, made
-    return made
+    view = copy.copy(model)
+    field_names = {f.name for f in fields(view)}
+    for name in [n for n in vars(view) if n not in field_names]:
+        del vars(view)[name]  # cached values may depend on the sites
+    view.sites = kept
+    view.left_out = tuple(s for s in model.sites if s not in kept)
+    views[kept] = model.sites, view
+    return view

@@ -11,7 +11,7 @@ import inspect
 import marshal
 import sys
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -19,9 +19,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 _OURS = Path(__file__).parents[1]
-_loaded: WeakKeyDictionary[ModuleType, str] = (
-    WeakKeyDictionary()
-)  # content of the file when it was first requested
+# hash of a module's file when it was first requested
+_loaded: WeakKeyDictionary[ModuleType, str] = WeakKeyDictionary()
 
 
 def code_of(objects: Iterable[Any]) -> str:
@@ -30,29 +29,40 @@ def code_of(objects: Iterable[Any]) -> str:
     A file counts with the content it had when its module was first requested, since a loaded module
     runs the code it was loaded from.
     """
-    found: set[str] = set()
-    seen: set[ModuleType] = set()
-    todo: list[ModuleType] = []
+    hashes: set[str] = set()
+    modules: list[ModuleType] = []
     for x in objects:
         module = x if isinstance(x, ModuleType) else sys.modules.get(x.__module__)
         if module is None or _file(module) is None or not _holds(module, x):
-            found.add(_without_module(x))
+            hashes.add(_without_module(x))
         elif module.__name__ == "__main__":
-            found.add(_text(x))  # the rest of a script is not part of the class
+            hashes.add(_text(x))  # the rest of a script is not part of the class
         else:
-            todo.append(module)
+            modules.append(module)
+    hashes |= {_hash_of(module, file) for module, file in _with_user_imports(modules)}
+    return hashlib.sha256(" ".join(sorted(hashes)).encode()).hexdigest()
+
+
+def _with_user_imports(modules: list[ModuleType]) -> Iterator[tuple[ModuleType, Path]]:
+    """Return modules and all that user-supplied ones of them import, each once, with its file."""
+    seen: set[ModuleType] = set()
+    todo = [*modules]
     while todo:
         module = todo.pop()
         file = _file(module)
         if module in seen or file is None:
             continue
         seen.add(module)
-        if module not in _loaded:
-            _loaded[module] = _content(_beside(file) if _is_ours(file) else [file])
-        found.add(_loaded[module])
+        yield module, file
         if not _is_ours(file) and not _is_installed(file):
             todo += _imported(module)
-    return hashlib.sha256(" ".join(sorted(found)).encode()).hexdigest()
+
+
+def _hash_of(module: ModuleType, file: Path) -> str:
+    """Return the hash of a module's file, or of its folder in interp, as first requested."""
+    if module not in _loaded:
+        _loaded[module] = _content(_beside(file) if _is_ours(file) else [file])
+    return _loaded[module]
 
 
 def _holds(module: ModuleType, x: Any) -> bool:
@@ -90,14 +100,14 @@ def _imported(module: ModuleType) -> list[ModuleType]:
     soon as any code imports them.
     """
     inside = module.__name__ + "."
-    found = []
+    modules = []
     for x in list(vars(module).values()):
         if isinstance(x, ModuleType):
             if not (hasattr(module, "__path__") and x.__name__.startswith(inside)):
-                found.append(x)
+                modules.append(x)
         elif isinstance(x, (type, FunctionType)) and x.__module__ != module.__name__:
-            found += [m for m in [sys.modules.get(x.__module__)] if m is not None]
-    return [m for m in found if m.__name__ != "__main__" and not _is_known(m)]
+            modules += [m for m in [sys.modules.get(x.__module__)] if m is not None]
+    return [m for m in modules if m.__name__ != "__main__" and not _is_known(m)]
 
 
 def _is_known(module: ModuleType) -> bool:
@@ -125,9 +135,11 @@ def _is_installed(file: Path) -> bool:
 @cache
 def _packages() -> tuple[str, ...]:
     names = ("stdlib", "platstdlib", "purelib", "platlib")
-    own = {p for n in names for p in [sysconfig.get_path(n)] if p}
+    folders = {p for n in names for p in [sysconfig.get_path(n)] if p}
     # an environment on top of another one also finds the packages of the latter
-    return tuple(own | {p for p in sys.path if Path(p).name in ("site-packages", "dist-packages")})
+    return tuple(
+        folders | {p for p in sys.path if Path(p).name in ("site-packages", "dist-packages")}
+    )
 
 
 def _content(files: Iterable[Path]) -> str:

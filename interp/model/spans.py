@@ -34,10 +34,10 @@ def segment_spans(model: Model, prompts: Any) -> dict[str, dict[str, Tensor]]:
     if not isinstance(prompts, Mapping):
         prompts = Prompts.of(prompts, model)
     view, inputs = view_for(model, prompts), read_inputs(prompts)
-    found: dict[str, dict[str, Tensor]] = {}
+    spans: dict[str, dict[str, Tensor]] = {}
 
     def visit(site: Site, call: Any, real: Tensor) -> None:
-        if site.stack in found or site.stack in APART:
+        if site.stack in spans or site.stack in APART:
             return
         labels = segment_labels(view, inputs, site, call.z.shape[0], call.z.shape[2]).to(
             real.device
@@ -45,7 +45,7 @@ def segment_spans(model: Model, prompts: Any) -> dict[str, dict[str, Tensor]]:
         masks = {
             name: torch.isin(labels, labels.new_tensor(segment(name))) & real for name in NAMES
         }
-        found[site.stack] = {name: x for name, x in masks.items() if bool(x.any())}
+        spans[site.stack] = {name: x for name, x in masks.items() if bool(x.any())}
 
     view.read(prompts, visit)
-    return found
+    return spans

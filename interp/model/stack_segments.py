@@ -52,14 +52,14 @@ def _possible(model: Model, site: Site, inputs: Mapping[str, Any] | None) -> fro
         of_tokens = has_tokens(inputs, site)
     if of_tokens:
         return _of_text(model, inputs, *_ids(inputs, site))
-    found: set[int] = set()
+    labels: set[int] = set()
     if named & {*PICTURES}:
         vision: Any = getattr(model.config, "vision_config", model.config)
-        found |= {IMAGE, SPECIAL}
-        found |= {REGISTER} if getattr(vision, "num_register_tokens", 0) else set()
+        labels |= {IMAGE, SPECIAL}
+        labels |= {REGISTER} if getattr(vision, "num_register_tokens", 0) else set()
     if named & {*SOUNDS}:
-        found |= {AUDIO}
-    return frozenset(SEGMENTS[n] for n in found)
+        labels |= {AUDIO}
+    return frozenset(SEGMENTS[n] for n in labels)
 
 
 def _ids(
@@ -69,8 +69,8 @@ def _ids(
     ids = None if inputs is None else stack_ids(inputs, site, of_decoder=of_decoder)
     if ids is None or inputs is None:
         return None, None
-    own = ids is inputs.get("decoder_input_ids")
-    mask = inputs.get("decoder_attention_mask" if own else "attention_mask")
+    is_decoder = ids is inputs.get("decoder_input_ids")
+    mask = inputs.get("decoder_attention_mask" if is_decoder else "attention_mask")
     if not isinstance(mask, Tensor) or mask.shape != ids.shape:
         return ids, None
     return ids, mask.cpu().bool()
@@ -83,8 +83,8 @@ def _of_text(
         labels = segments_of_ids(model, ids.cpu(), roles_of(inputs, ids))
         labels = labels if real is None else labels[real]
         return frozenset(SEGMENTS[n] for n in labels.unique().tolist())
-    found = {TEXT, SPECIAL}
-    found |= set() if image_token(model.config) is None else {IMAGE}
-    found |= {AUDIO} if sound_tokens(model.config) else set()
-    found |= set(range(REGISTER + 1, len(SEGMENTS))) if has_template(model.tokenizer) else set()
-    return frozenset(SEGMENTS[n] for n in found)
+    numbers = {TEXT, SPECIAL}
+    numbers |= set() if image_token(model.config) is None else {IMAGE}
+    numbers |= {AUDIO} if sound_tokens(model.config) else set()
+    numbers |= set(range(REGISTER + 1, len(SEGMENTS))) if has_template(model.tokenizer) else set()
+    return frozenset(SEGMENTS[n] for n in numbers)

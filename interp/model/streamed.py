@@ -116,8 +116,10 @@ class Streamed:
         # Some kernels of convolutions round otherwise without it; in the graph of a backward pass
         # it would keep every part in memory.
         learns = not torch.is_grad_enabled()
-        made = self.make(self.parts[part])
-        self.present[part] = {n: _lent(x, n, learns and self._learns[n]) for n, x in made.items()}
+        tensors = self.make(self.parts[part])
+        self.present[part] = {
+            n: _lent(x, n, learns and self._learns[n]) for n, x in tensors.items()
+        }
         self.made[part] += 1
 
     def release(self) -> None:
@@ -131,7 +133,7 @@ class Streamed:
         The part is made again when the backward pass reads it.
         """
         start = x.data_ptr()
-        for name, lent in [item for made in self.present.values() for item in made.items()]:
+        for name, lent in [item for tensors in self.present.values() for item in tensors.items()]:
             offset = start - lent.data_ptr()
             if 0 <= offset < lent.numel() * lent.element_size() and x.dtype == lent.dtype:
                 return _Saved(name, tuple(x.shape), x.stride(), offset // lent.element_size())
@@ -156,9 +158,9 @@ class _Saved:
 
 
 def _lent(x: Tensor, name: str, learns: bool) -> nn.Parameter:
-    made = nn.Parameter(x, requires_grad=learns)
-    setattr(made, _LENT, name)
-    return made
+    parameter = nn.Parameter(x, requires_grad=learns)
+    setattr(parameter, _LENT, name)
+    return parameter
 
 
 class _Table(dict):
@@ -319,7 +321,7 @@ def _together(
     weights: Streamed, todo: Sequence[_Batch], run: Callable[[_Batch], _Found]
 ) -> list[_Found]:
     turns = _Turns(weights, [_NEW] * len(todo), [0] * len(todo))
-    found: dict[int, _Found] = {}
+    results: dict[int, _Found] = {}
     failed: dict[int, BaseException] = {}
     grad, parent = torch.is_grad_enabled(), threading.get_ident()
 
@@ -329,7 +331,7 @@ def _together(
         try:
             with torch.set_grad_enabled(grad):
                 turns.begin(me)
-                found[me] = run(todo[me])
+                results[me] = run(todo[me])
         except _Stopped:
             pass
         except BaseException as error:  # raised again in the caller's thread
@@ -355,4 +357,4 @@ def _together(
         weights.release()
     if failed:
         raise failed[min(failed)]
-    return [found[i] for i in range(len(todo))]
+    return [results[i] for i in range(len(todo))]

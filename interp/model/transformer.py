@@ -125,8 +125,8 @@ class Transformer:
             return "encoder-decoder"
         if not self.takes_text:
             return "audio" if {"input_values", "input_features"} & takes(self.module) else "vision"
-        own = [s for s in self.sites if not (self.joint_sites and s.of_tower)]
-        return "causal" if all(site.causal or site.prefix for site in own) else "encoder"
+        sites = [s for s in self.sites if not (self.joint_sites and s.of_tower)]
+        return "causal" if all(site.causal or site.prefix for site in sites) else "encoder"
 
     @property
     def n_layers(self) -> int:
@@ -189,12 +189,12 @@ class Transformer:
 
     def site(self, layer: int, stack: str | None = None) -> Site:
         """Return the attention site of one layer."""
-        found = [s for s in self.sites if s.layer == layer and stack in (None, s.stack)]
-        if len(found) == 1:
-            return found[0]
-        if found:
+        sites = [s for s in self.sites if s.layer == layer and stack in (None, s.stack)]
+        if len(sites) == 1:
+            return sites[0]
+        if sites:
             raise OptionError(
-                f"layer {layer} exists in {', '.join(s.stack for s in found)}; name the stack"
+                f"layer {layer} exists in {', '.join(s.stack for s in sites)}; name the stack"
             )
         known = ", ".join(s.name for s in self.sites)
         raise OptionError(
@@ -233,8 +233,8 @@ class Transformer:
         prompts.check(self)
         inputs = self.padding.inputs(prompts, self.device)
         if is_encoder_decoder(self.module):
-            own = prompts.decoder
-            read = inputs if own is None else self.padding.inputs(own, self.device)
+            decoder = prompts.decoder
+            read = inputs if decoder is None else self.padding.inputs(decoder, self.device)
             inputs["decoder_input_ids"] = read["input_ids"]
             if "attention_mask" in read:
                 inputs["decoder_attention_mask"] = read["attention_mask"]
@@ -375,5 +375,5 @@ class Transformer:
     def untrained(self) -> nn.Module:
         """Return the same architecture with new random weights, from torch's global generator."""
         fresh = getattr(self.module, "fresh", None)
-        made = type(self.module)(copy.deepcopy(self.config)) if fresh is None else fresh()
-        return made.to(device=self.device, dtype=self.dtype).eval()
+        module = type(self.module)(copy.deepcopy(self.config)) if fresh is None else fresh()
+        return module.to(device=self.device, dtype=self.dtype).eval()

@@ -76,7 +76,7 @@ class Planted:
     _by_head: dict[tuple[int, int], str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        by_head = {head: role for role, found in self.roles.items() for head in found}
+        by_head = {head: role for role, heads in self.roles.items() for head in heads}
         object.__setattr__(self, "_by_head", by_head)
 
     def role(self, layer: int, head: int) -> str:
@@ -131,7 +131,7 @@ def assemble(
     weights["lm_head.weight"] = residual.turned(unembedding)
 
     model = _llama(name, weights, sizes, geometry, residual.d_model)
-    named = {d: [h for r in found for h in roles.get(r, [])] for d, found in attends.items()}
+    named = {d: [h for r in attended for h in roles.get(r, [])] for d, attended in attends.items()}
     subspaces = residual.subspaces()
     return Planted(name, model, roles, named, subspaces, sizes.seed, successor=successor)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from interp.causal.checkpoint.certificate import (
     judged_task,
 )
 from interp.causal.checkpoint.choose import Removed, heads_from_names, require_same_model
+from interp.causal.checkpoint.compare import NotChecked, compare, short
 from interp.causal.checkpoint.mlps import RemovedMlp, removed_mlps
 from interp.causal.checkpoint.modelling import KEY
 from interp.causal.checkpoint.probe import (
@@ -44,17 +44,9 @@ from interp.model.load import load
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-RELATIVE = 1e-3  # other processors round differently
 _LABEL = "a label that nothing is computed from"
 _RECORD = "a record of the machine and the time of writing"
 _ORIGINAL = "it needs the original"
-
-
-@dataclass(frozen=True)
-class NotChecked:
-    """Part of a certificate that cannot be computed again, and why."""
-
-    why: str
 
 
 @dataclass(frozen=True)
@@ -97,8 +89,8 @@ class Verification:
         lines += [f"  differs: {x}" for x in self.differences]
         lines += [f"  not checked: {x}" for x in self.not_checked]
         if self.tokens_per_second:
-            said = ", ".join(f"{k} {v:,.0f}" for k, v in self.tokens_per_second.items())
-            lines.append(f"  tokens per second now, not compared: {said}")
+            rates = ", ".join(f"{k} {v:,.0f}" for k, v in self.tokens_per_second.items())
+            lines.append(f"  tokens per second now, not compared: {rates}")
         return "\n".join(lines)
 
 
@@ -135,7 +127,7 @@ def verify_certificate(
     differences, missing = checking.differences, []
     if not stated["tasks"]:
         missing.append("tasks: none is stated, so nothing says what the removal costs")
-    counted = _compare(stated, computed, "", differences, missing)
+    counted = compare(stated, computed, "", differences, missing)
     pace = (
         {"after": after} if isinstance(before, NotChecked) else {"before": before, "after": after}
     )
@@ -166,36 +158,6 @@ def _original(values: Mapping[str, Any], given: Model | str | None) -> Any:
         return NotChecked(f"{_ORIGINAL}: {error}")
     require_same_model(model, stated["content_hash"], "the removed heads")
     return model
-
-
-def _compare(
-    stated: Any, found: Any, where: str, differences: list[str], missing: list[str]
-) -> int:
-    """Compare a certificate with what was computed, leaf by leaf; return the number compared."""
-    if isinstance(found, NotChecked):
-        missing.append(f"{where}: {found.why}")
-        return 0
-    if isinstance(stated, dict) and isinstance(found, dict):
-        for name in [*found, *stated]:
-            if (name in found) != (name in stated):
-                differences.append(_one_sided(where, name, name in found))
-        inside = [(f"{where}.{name}".lstrip("."), name) for name in stated if name in found]
-        return sum(_compare(stated[x], found[x], at, differences, missing) for at, x in inside)
-    if isinstance(stated, list) and isinstance(found, list) and len(stated) == len(found):
-        pairs = enumerate(zip(stated, found, strict=True))
-        return sum(_compare(x, y, f"{where}[{i}]", differences, missing) for i, (x, y) in pairs)
-    if not _same(stated, found):
-        differences.append(f"{where}: certificate {_short(stated)}, now {_short(found)}")
-    return 1
-
-
-def _one_sided(where: str, name: str, found: bool) -> str:
-    """Return the sentence on what only the folder or only its certificate has."""
-    if where == "files":
-        a, b = ("folder", "certificate") if found else ("certificate", "folder")
-        return f"{name} is in the {a} but not in the {b}"
-    what = "is not in the certificate" if found else "is not a statement about this checkpoint"
-    return f"{where}.{name}".lstrip(".") + f" {what}"
 
 
 class _Checking:
@@ -330,19 +292,11 @@ class _Checking:
 
     def _task(self, stated: Mapping[str, Any], tasks: Sequence[Task], trust: bool) -> Any:
         """Return the values of a task on its held-out prompts, measured again."""
-        name, certificate = stated["task"], self.certificate
-        task = self._made_again(stated, tasks, trust)
+        certificate = self.certificate
+        task = self._stated_task(stated, tasks, trust)
         if isinstance(task, NotChecked):
             return task
-        held_out, n = stated["held_out"], len(task)
-        if task.hash != stated["task_hash"]:
-            was = _short(stated["task_hash"])
-            self.differences.append(f"{name}: certificate {was}, the prompts now {task.hash[:16]}")
-            return NotChecked("its prompts are others")
-        if not held_out or len({*held_out}) < len(held_out) or max(held_out) >= n:
-            self.differences.append(f"{name}: held_out does not name different ones of {n} prompts")
-            return NotChecked("its held-out prompts do not exist")
-        judged = Judged(task, tuple(held_out), stated["spec"])
+        judged = Judged(task, tuple(stated["held_out"]), stated["spec"])
         no_original = isinstance(self.before, NotChecked)
         values = judged_task(
             None if no_original else self.before,
@@ -354,12 +308,28 @@ class _Checking:
             certificate["removed_mlps"],
             repaired=self.trained,
         )
-        if no_original:
+        if no_original:  # why it could not be loaded stands in place of what is measured with it
             needs_original = ("before", "change", "unrepaired", "random")
             values |= {part: self.before for part in needs_original if part in stated}
         return values
 
+    def _stated_task(self, stated: Mapping[str, Any], tasks: Sequence[Task], trust: bool) -> Any:
+        """Return the task if its prompts and held-out ones are as stated, else `NotChecked`."""
+        name, task = stated["task"], self._made_again(stated, tasks, trust)
+        if isinstance(task, NotChecked):
+            return task
+        held_out, n = stated["held_out"], len(task)
+        if task.hash != stated["task_hash"]:
+            was = short(stated["task_hash"])
+            self.differences.append(f"{name}: certificate {was}, the prompts now {task.hash[:16]}")
+            return NotChecked("its prompts are others")
+        if not held_out or len({*held_out}) < len(held_out) or max(held_out) >= n:
+            self.differences.append(f"{name}: held_out does not name different ones of {n} prompts")
+            return NotChecked("its held-out prompts do not exist")
+        return task
+
     def _made_again(self, stated: Mapping[str, Any], tasks: Sequence[Task], trust: bool) -> Any:
+        """Return the task made from its stated source, or the given one with the stated hash."""
         name, spec = stated["task"], stated["spec"]
         if not spec:
             task = next((t for t in tasks if t.hash == stated["task_hash"]), None)
@@ -384,17 +354,3 @@ class _Checking:
         else:
             if text != certificate_text(self.certificate) + "\n":
                 self.differences.append(f"{TEXT} does not say what {CERTIFICATE} says")
-
-
-def _same(stated: Any, found: Any) -> bool:
-    if isinstance(found, float) and math.isnan(found):
-        return stated is None  # NaN in JSON
-    if isinstance(found, float) and isinstance(stated, (float, int)):
-        return math.isclose(stated, found, rel_tol=RELATIVE, abs_tol=1e-6)
-    return type(stated) is type(found) and stated == found
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, (list, dict)):
-        return f"{len(value)} entries"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)[:16]

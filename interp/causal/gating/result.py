@@ -159,11 +159,11 @@ class LearnedGates(Result):
         if not self.held_out:
             return "\n".join([*lines, "  not judged: there is only one prompt"])
         held = self.held_out
-        said = mean_with_interval(held["kept"].mean(0), self.clusters)
+        mean = mean_with_interval(held["kept"].mean(0), self.clusters)
         low, high = prediction_band(held["random"].mean(1))
         lines += [
             f"  on {held['all'].shape[1]} held-out prompts ({self.unit}): all "
-            f"{held['all'].mean():.4g}, kept {said}, none {held['none'].mean():.4g}",
+            f"{held['all'].mean():.4g}, kept {mean}, none {held['none'].mean():.4g}",
             f"  random sets with as many in every layer: {held['random'].mean():.4g}, 95 % band "
             f"{low:.4g} to {high:.4g} ({len(held['random'])} sets)",
         ]

@@ -107,8 +107,8 @@ class HarnessRun:
         try:
             loaded = manager.load(given)
         except (OSError, ValueError) as error:  # ConnectionError is an OSError
-            said = str(error).strip().partition("\n")[0]
-            raise OptionError(f"{', '.join(tasks)} {OFFLINE} ({said})") from error
+            reason = str(error).strip().partition("\n")[0]
+            raise OptionError(f"{', '.join(tasks)} {OFFLINE} ({reason})") from error
         for task in loaded["tasks"].values():
             if n_shot is not None:
                 task.set_config(key="num_fewshot", value=n_shot)

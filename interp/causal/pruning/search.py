@@ -115,7 +115,7 @@ def _by_gates(model: Model, fit: Task, restarts: int, values: dict[str, Any]) ->
         )
         for penalty in PENALTIES
     ]
-    best = ordered(sum(found.score for found in each))
+    best = ordered(sum(result.score for result in each))
     return [each[0].labels[i] for i in best]
 
 

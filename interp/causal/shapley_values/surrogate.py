@@ -204,11 +204,11 @@ class _Sampled:
         misses, errors, expected, spread = [], [], [], []
         ends_of = first.predict(np.stack([np.ones(n), np.zeros(n)]))[0]
         for order, path in zip(self.orders, self.paths, strict=True):
-            said, sd = first.predict(removals(n, order, n - 1))
+            mean, sd = first.predict(removals(n, order, n - 1))
             misses.append(
-                contributions(order, self.v_all - ends_of[0], path - said, self.v_none - ends_of[1])
+                contributions(order, self.v_all - ends_of[0], path - mean, self.v_none - ends_of[1])
             )
-            errors.append((path - said).mean(1))
+            errors.append((path - mean).mean(1))
             expected.append(sd)
             spread.append(path.mean(1))
         each = [np.mean(misses[k : k + 2], 0).mean(1) for k in range(0, len(misses), 2)]

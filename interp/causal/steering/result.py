@@ -178,8 +178,8 @@ def doses_part(found: ResultRows) -> FoundPart:
                     "high": [],
                 }
             )
-        said = {found.factor.min(), found.unchanged, found.factor.max()}
-        ends = mine.loc[mine["factor"].isin(sorted(said)).to_numpy()].sort_values(by="factor")
+        factors = {found.factor.min(), found.unchanged, found.factor.max()}
+        ends = mine.loc[mine["factor"].isin(sorted(factors)).to_numpy()].sort_values(by="factor")
         sentences.append(
             f"{task}: "
             + ", ".join(

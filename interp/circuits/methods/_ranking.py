@@ -29,9 +29,9 @@ def authors_f1(score: Float[Array, " head"], truth: Bool[Array, " head"]) -> flo
     """
     best = 0.0
     for threshold in np.unique(score):
-        said = score >= threshold
-        sensitivity = said[truth].mean() if truth.any() else 0.0
-        specificity = (~said[~truth]).mean() if (~truth).any() else 0.0
+        chosen = score >= threshold
+        sensitivity = chosen[truth].mean() if truth.any() else 0.0
+        specificity = (~chosen[~truth]).mean() if (~truth).any() else 0.0
         if sensitivity + specificity > 0:
             mean = 2 * sensitivity * specificity / (sensitivity + specificity)
             best = max(best, float(mean))
@@ -42,9 +42,9 @@ def f1(score: Float[Array, " head"], truth: Bool[Array, " head"]) -> float:
     """Compute the best harmonic mean of precision and recall over thresholds."""
     best = 0.0
     for threshold in np.unique(score):
-        said = score >= threshold
-        hits = float((said & truth).sum())
-        best = max(best, 2 * hits / max(float(said.sum() + truth.sum()), 1.0))
+        chosen = score >= threshold
+        hits = float((chosen & truth).sum())
+        best = max(best, 2 * hits / max(float(chosen.sum() + truth.sum()), 1.0))
     return best
 
 

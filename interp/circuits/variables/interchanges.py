@@ -88,7 +88,7 @@ class CausalModel:
             raise UnknownName("variable", name, self.variables)
         rng = np.random.default_rng([seed, 83])
         known = [self.values(prompt) for prompt in prompts]
-        plain = [self.answer(prompt, found) for prompt, found in zip(prompts, known, strict=True)]
+        plain = [self.answer(prompt, values) for prompt, values in zip(prompts, known, strict=True)]
         rows: list[Interchange] = []
         same = tries = 0
         while len(rows) < n:

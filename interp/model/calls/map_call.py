@@ -117,8 +117,8 @@ class MapCall(Call):
 
     def mapped(self, rows: RowIndex = ALL) -> Float[Tensor, "batch head row d_v"]:
         """Compute map @ v, plus what z holds of no token."""
-        found = super().mix(self.map(rows))
-        return found if self.rest is None else found + self.rest[:, :, rows].to(found.dtype)
+        mixed = super().mix(self.map(rows))
+        return mixed if self.rest is None else mixed + self.rest[:, :, rows].to(mixed.dtype)
 
     @property
     def about(self) -> str:

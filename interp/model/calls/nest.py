@@ -28,8 +28,8 @@ def with_tensor(x: Any, old: Tensor | None, new: Tensor) -> Any:
     if isinstance(x, (tuple, list)):
         return type(x)(with_tensor(y, old, new) for y in x)
     if isinstance(x, dict):
-        made = x.copy()
+        mapping = x.copy()
         for key, y in x.items():
-            made[key] = with_tensor(y, old, new)
-        return made
+            mapping[key] = with_tensor(y, old, new)
+        return mapping
     return x

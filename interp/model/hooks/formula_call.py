@@ -38,10 +38,10 @@ def _once(tensor: Tensor, use: str, made: Callable[[Tensor], object]) -> Any:
     kept = _kept.get(base)
     if kept is None or kept[0] != base._version or len(kept[1]) > MOST_KEPT:
         kept = _kept[base] = base._version, {}
-    found = kept[1]
-    if place not in found:
-        found[place] = made(tensor)
-    return found[place]
+    results = kept[1]
+    if place not in results:
+        results[place] = made(tensor)
+    return results[place]
 
 
 def _parts(x: Tensor) -> Iterator[Tensor]:
@@ -99,20 +99,20 @@ def aligned(x: Tensor, lead: tuple[int, ...], sizes: Four) -> Tensor | None:
     batch, heads, queries, keys = sizes
     if x.dim() < 2:
         x = x.reshape(*(1,) * (2 - x.dim()), *x.shape)
-    own, (rows, columns) = tuple(x.shape[:-2]), x.shape[-2:]
-    if rows not in (1, queries) or columns not in (1, keys) or len(own) > len(lead):
+    axes, (rows, columns) = tuple(x.shape[:-2]), x.shape[-2:]
+    if rows not in (1, queries) or columns not in (1, keys) or len(axes) > len(lead):
         return None
-    own = (1,) * (len(lead) - len(own)) + own
-    if prod(lead) != batch * heads or any(a not in (1, b) for a, b in zip(own, lead, strict=True)):
+    axes = (1,) * (len(lead) - len(axes)) + axes
+    if prod(lead) != batch * heads or any(a not in (1, b) for a, b in zip(axes, lead, strict=True)):
         return None
     if len(lead) == 2 and x.dim() == 4:
         return x  # not a view of it: what is known of a mask is kept with the tensor
-    x = x.reshape(*own, rows, columns)
-    if lead == (batch, heads) or all(n == 1 for n in own):
+    x = x.reshape(*axes, rows, columns)
+    if lead == (batch, heads) or all(n == 1 for n in axes):
         return x if len(lead) == 2 else x.reshape(1, 1, rows, columns)
     # merged or split axes: expand only those that this tensor has a number for
     split = next((i for i in range(1, len(lead) + 1) if prod(lead[:i]) == batch), 0)
-    first, rest = own[:split], own[split:]
+    first, rest = axes[:split], axes[split:]
     by_batch = not split or any(n > 1 for n in first)
     by_head = not split or any(n > 1 for n in rest)
     full = (lead[:split] if by_batch else first) + (lead[split:] if by_head else rest)
@@ -185,10 +185,10 @@ class _Parts:
         for mask in self.masks:
             queries, keys = self.sizes[-2:]
             square = tuple(mask.shape) == (1, 1, queries, keys) and queries == keys
-            found = _once(mask, "structure", _structure) if square else None
-            if isinstance(found, MaskStructure):
-                causal = causal or found.causal
-                windows += [found.window] if found.window is not None else []
+            structure = _once(mask, "structure", _structure) if square else None
+            if isinstance(structure, MaskStructure):
+                causal = causal or structure.causal
+                windows += [structure.window] if structure.window is not None else []
             else:
                 left.append(mask)
         if not left:

@@ -15,30 +15,30 @@ def call_parts(given):
     order or by these names.
     """
     args, named = given
-    found = {}
-    found.update(zip(("module", "query", "key", "value", "attention_mask"), args, strict=False))
-    found.update(named)
-    if not all(getattr(found.get(n), "ndim", 0) == 4 for n in ("query", "key", "value")):
+    arguments = {}
+    arguments.update(zip(("module", "query", "key", "value", "attention_mask"), args, strict=False))
+    arguments.update(named)
+    if not all(getattr(arguments.get(n), "ndim", 0) == 4 for n in ("query", "key", "value")):
         return None
-    module, query, mask = found["module"], found["query"], found.get("attention_mask")
+    module, query, mask = arguments["module"], arguments["query"], arguments.get("attention_mask")
     kernel = str(getattr(module.config, "_attn_implementation", "eager"))
     unread = mask is not None and getattr(mask, "ndim", 0) != 4
     if unread or "fla" in kernel or "flex" in kernel or "/" in kernel:
         raise ValueError(f"the kernel {kernel!r} has a mask that cannot be read; use sdpa or eager")
-    causal = found.get("is_causal")
+    causal = arguments.get("is_causal")
     causal = getattr(module, "is_causal", True) if causal is None else causal
-    scale, bias = found.get("scaling"), found.get("position_bias")
-    sinks = found.get("s_aux") if found.get("s_aux") is not None else found.get("sinks")
+    scale, bias = arguments.get("scaling"), arguments.get("position_bias")
+    sinks = arguments.get("s_aux") if arguments.get("s_aux") is not None else arguments.get("sinks")
     return {  # detached from the autograd graph: numbers are returned, not gradients
         "q": query.detach(),
-        "k": found["key"].detach(),
-        "v": found["value"].detach(),
+        "k": arguments["key"].detach(),
+        "v": arguments["value"].detach(),
         "mask": mask,
         "scale": float(query.shape[-1] ** -0.5 if scale is None else scale),
         # eager functions do not hide later positions themselves: their mask does
         "causal": kernel != "eager" and bool(causal) and mask is None and query.shape[2] > 1,
         "bias": None if bias is None else bias.detach(),
-        "softcap": found.get("softcap"),
+        "softcap": arguments.get("softcap"),
         "sinks": None if sinks is None else sinks.detach(),
     }
 
@@ -131,8 +131,8 @@ def row_means(given, output, asked, real, block):
             value, counted = value.double(), counted.expand_as(value).double()
             before = totals.get(label, (0, 0))
             totals[label] = before[0] + (value * counted).sum(-1), before[1] + counted.sum(-1)
-    found = {label: (total / number).cpu() for label, (total, number) in totals.items()}
-    return {"finite": bool(out.isfinite().all()), "means": found}
+    means = {label: (total / number).cpu() for label, (total, number) in totals.items()}
+    return {"finite": bool(out.isfinite().all()), "means": means}
 
 
 def last_row(given, output, asked):
@@ -145,7 +145,7 @@ def last_row(given, output, asked):
     pattern, _, _, key = pattern_rows(call, last - 1, last)
     pattern = pattern[:, :, 0]
     back = (key.shape[0] - 1 - key).abs()
-    found = {}
+    statistics = {}
     for what in asked:
         if what == "entropy":
             value = -(pattern * pattern.clamp_min(1e-38).log()).sum(-1)
@@ -155,8 +155,8 @@ def last_row(given, output, asked):
             value = pattern[..., 0]
         else:
             value = pattern.amax(-1)
-        found[what] = value.double().cpu()
-    return found
+        statistics[what] = value.double().cpu()
+    return statistics
 
 
 def edit_z(given, output, steps):

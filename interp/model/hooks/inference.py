@@ -157,11 +157,11 @@ class Snapshot:
         self._holders: list[tuple[nn.Module, dict, dict, _Settings]] = []
         configs: dict[int, Any] = {}
         for m in module.modules():
-            own = m.__dict__
+            attributes = m.__dict__
             if not m._modules and not m._buffers and type(m).__module__.startswith("torch.nn."):
                 continue  # layers defined by torch do not change themselves
-            self._holders.append((m, dict(m._modules), dict(m._buffers), _Settings(own)))
-            config = own.get("config")
+            self._holders.append((m, dict(m._modules), dict(m._buffers), _Settings(attributes)))
+            config = attributes.get("config")
             if config is not None and hasattr(config, "__dict__"):
                 configs[id(config)] = config
         integers = (p for p in module.parameters() if not p.is_floating_point())
@@ -266,8 +266,8 @@ def unchanged(module: nn.Module) -> Iterator[Snapshot]:
 def _is_compiled(module: nn.Module) -> bool:
     forward = module.__dict__.get("forward")  # m.forward = torch.compile(m.forward)
     forward = forward.own if isinstance(forward, _Dispatch) else forward
-    own = module._compiled_call_impl is not None or "_orig_mod" in module._modules
-    return own or hasattr(forward, "_torchdynamo_orig_callable")
+    compiled = module._compiled_call_impl is not None or "_orig_mod" in module._modules
+    return compiled or hasattr(forward, "_torchdynamo_orig_callable")
 
 
 @contextmanager

@@ -121,16 +121,16 @@ def _common(
 def _masks(call: ComputedCall, real: Tensor, cross: bool) -> dict[str, Any]:
     """Return mask and bias of a call as the kernels take them: as structure where they have one."""
     queries, keys = call.z.shape[2], call.v.shape[2]
-    found: dict[str, Any] = {"causal": call.causal, "offset": 0}
+    options: dict[str, Any] = {"causal": call.causal, "offset": 0}
     if not (call.causal or cross):
-        found["offset"] = keys - queries
-    found["window"] = call.window
+        options["offset"] = keys - queries
+    options["window"] = call.window
     bias: Any = call.bias
     mask: Any = call.mask
     if bias is not None:
         full = bias.shape[2] == queries  # one row of a bias serves every query
-        found["relative_bias"] = relative_bias_of(bias, keys) if full else None
-        bias = None if found["relative_bias"] is not None else bias[..., :keys]
+        options["relative_bias"] = relative_bias_of(bias, keys) if full else None
+        bias = None if options["relative_bias"] is not None else bias[..., :keys]
     if mask is not None:
         # which keys are padding is known from the queries only where they are the same sequence
         known = not cross or bool(real.all())
@@ -139,26 +139,26 @@ def _masks(call: ComputedCall, real: Tensor, cross: bool) -> dict[str, Any]:
             structure = None  # one row sees every key: positions would be counted from the end
         if structure is not None:
             windows = [w for w in (call.window, structure.window) if w is not None]
-            found["causal"] = call.causal or structure.causal
+            options["causal"] = call.causal or structure.causal
             offset = 0 if cross else keys - queries
-            found |= {"window": min(windows, default=None), "offset": offset}
-            found["ranges"] = structure.ranges
+            options |= {"window": min(windows, default=None), "offset": offset}
+            options["ranges"] = structure.ranges
         elif bias is None:
             lazy = hasattr(mask, "in_rows") and mask.shape[-1] == keys
             bias = mask.in_rows() if lazy else built(mask)[..., :keys]
         else:
             bias = _together(bias, mask, keys)
-    return found | {"bias": bias}
+    return options | {"bias": bias}
 
 
 def _structure(call: ComputedCall, mask: Any, real: Tensor, keys: int) -> MaskStructure | None:
     if hasattr(mask, "structure") and mask.shape[-1] == keys:
-        found = mask.structure(real, call.owner)
+        structure = mask.structure(real, call.owner)
     else:
-        found = structure_of(built(mask), real, keys)
-    if found is not None and found.ranges is not None and call.q.is_cuda:
+        structure = structure_of(built(mask), real, keys)
+    if structure is not None and structure.ranges is not None and call.q.is_cuda:
         return None  # the GPU kernels read the mask itself
-    return found
+    return structure
 
 
 def _together(bias: Tensor, mask: Any, keys: int) -> BiasRows:
@@ -167,12 +167,12 @@ def _together(bias: Tensor, mask: Any, keys: int) -> BiasRows:
     heads, queries = max(bias.shape[1], mask.shape[1]), max(bias.shape[2], mask.shape[2])
 
     def rows(part: slice) -> Tensor:
-        some, own = ((x[:, :, part] if x.shape[2] > 1 else x) for x in (bias, built(mask)))
-        own = own[..., :keys]
-        hidden = ~own if own.dtype == torch.bool else own <= torch.finfo(own.dtype).min / 2
+        some, masks = ((x[:, :, part] if x.shape[2] > 1 else x) for x in (bias, built(mask)))
+        masks = masks[..., :keys]
+        hidden = ~masks if masks.dtype == torch.bool else masks <= torch.finfo(masks.dtype).min / 2
         some = some.masked_fill(hidden, torch.finfo(some.dtype).min)
-        if own.dtype != torch.bool:
-            some = some + own.masked_fill(hidden, 0)
+        if masks.dtype != torch.bool:
+            some = some + masks.masked_fill(hidden, 0)
         return some.expand(batch, heads, part.stop - part.start, keys)
 
     return BiasRows((batch, heads, queries, keys), bias.dtype, bias.device, rows)

@@ -56,9 +56,9 @@ class LazyMask(Tensor):
     def whole(self) -> Tensor:
         """Return the matrix, built once."""
         if self.built is None:
-            made = self.build(**self.given)
-            assert made is not None, "decided when this mask was made"
-            self.built = made
+            matrix = self.build(**self.given)
+            assert matrix is not None, "decided when this mask was made"
+            self.built = matrix
         return self.built
 
     def rows(self, queries: slice) -> Tensor:
@@ -68,9 +68,9 @@ class LazyMask(Tensor):
         first, last = queries.start, queries.stop
         given = {**self.given, "q_length": last - first, "q_offset": self.given["q_offset"] + first}
         given |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
-        made = self.build(**given)
-        assert made is not None, "no row may be left out"
-        return made
+        matrix = self.build(**given)
+        assert matrix is not None, "no row may be left out"
+        return matrix
 
     def in_rows(self) -> BiasRows:
         """Return the mask for the kernels, some queries at a time."""
@@ -89,10 +89,10 @@ class LazyMask(Tensor):
             return None
         before = int(self.given["kv_offset"])
         query = torch.arange(queries, device=self.device) + self.given["q_offset"]
-        found = ranges_of(self._function(), query.expand(batch, -1), keys + before)
-        if found is None:
+        bounds = ranges_of(self._function(), query.expand(batch, -1), keys + before)
+        if bounds is None:
             return self._by_entries(real)
-        first, end = ((x - before).clamp(0, keys).expand(batch, -1) for x in found)
+        first, end = ((x - before).clamp(0, keys).expand(batch, -1) for x in bounds)
         ranges = torch.stack([first, torch.maximum(first, end)], -1)
         self._compare(ranges, real, owner)
         return named(ranges, real, keys)
@@ -141,10 +141,10 @@ class LazyMask(Tensor):
         rows, parts = max(1, ENTRIES // (batch * keys)), []
         for first in range(0, queries, rows):
             part = slice(first, min(queries, first + rows))
-            found = ranges_of_rows(self.rows(part)[:, 0], real[:, part], real if padded else None)
-            if found is None:
+            ranges = ranges_of_rows(self.rows(part)[:, 0], real[:, part], real if padded else None)
+            if ranges is None:
                 return None
-            parts.append(found)
+            parts.append(ranges)
         return named(torch.cat(parts, 1), real, keys)
 
     @classmethod

@@ -47,14 +47,14 @@ def long_output(
     from interp_kernels.backward import attention_with_output
     from interp_kernels.errors import KernelError
 
-    own = replace(call, q=precise(q), k=precise(k), v=precise(v))
+    exact = replace(call, q=precise(q), k=precise(k), v=precise(v))
     # the mask itself says what padding hides
-    real = torch.ones(own.z.shape[0], own.z.shape[2], dtype=torch.bool, device=q.device)
+    real = torch.ones(exact.z.shape[0], exact.z.shape[2], dtype=torch.bool, device=q.device)
     try:
-        return attention_with_output(to_attention(own, real, None)).to(call.z.dtype)
+        return attention_with_output(to_attention(exact, real, None)).to(call.z.dtype)
     except KernelError as error:
         raise UnreadableAttention(
-            f"the head outputs of a prompt of {own.z.shape[2]:,} tokens cannot be computed in "
+            f"the head outputs of a prompt of {exact.z.shape[2]:,} tokens cannot be computed in "
             f"blocks: {error}"
         ) from error
 

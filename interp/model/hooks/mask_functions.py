@@ -70,11 +70,11 @@ def _packed(given: Any, query: Tensor, keys: int) -> Ranges | None:
 def _blocks(given: Any, query: Tensor, keys: int) -> Ranges | None:
     """Read tokens that see the whole of their own block; those outside of blocks see nothing."""
     labels = given["block_sequence_ids"]
-    own = labels.expand(len(query), -1).gather(1, query.clamp(max=labels.shape[1] - 1))
-    found = _runs(labels, own)
-    if found is None:
+    block = labels.expand(len(query), -1).gather(1, query.clamp(max=labels.shape[1] - 1))
+    runs = _runs(labels, block)
+    if runs is None:
         return None
-    return Ranges(found.first, torch.where(own < 0, found.first, found.end))
+    return Ranges(runs.first, torch.where(block < 0, runs.first, runs.end))
 
 
 def _runs(labels: Tensor, wanted: Tensor, *, at_once: bool = False) -> Ranges | None:
@@ -93,9 +93,9 @@ def _runs(labels: Tensor, wanted: Tensor, *, at_once: bool = False) -> Ranges | 
         order = values.argsort()
         at = torch.searchsorted(values[order].contiguous(), wanted[row].contiguous())
         at = order[at.clamp(max=len(values) - 1)]
-        found = values[at] == wanted[row]
-        first[row] = torch.where(found, starts[at], 0)
-        end[row] = torch.where(found, ends[at], 0)
+        known = values[at] == wanted[row]
+        first[row] = torch.where(known, starts[at], 0)
+        end[row] = torch.where(known, ends[at], 0)
     return Ranges(first, end)
 
 
@@ -103,46 +103,46 @@ def _and(given: Any, query: Tensor, keys: int) -> Ranges | None:
     parts = list(given["mask_functions"])
     # positions within documents count only where other documents are hidden
     packed = any(_called(part) == "packed_sequence_mask_function" for part in parts)
-    found = _all(None, query, keys)
+    ranges = _all(None, query, keys)
     for part in parts:
         if _called(part) == "remap_positions_for_packed_sequence" and packed:
             inner = getclosurevars(part).nonlocals
-            own = inner["position_ids"].expand(len(query), -1).gather(1, query)
-            of = ranges_of(inner["mask_function"], own, keys)
-            of = of and Ranges(of.first + query - own, of.end + query - own)
+            positions = inner["position_ids"].expand(len(query), -1).gather(1, query)
+            of = ranges_of(inner["mask_function"], positions, keys)
+            of = of and Ranges(of.first + query - positions, of.end + query - positions)
         else:
             of = ranges_of(part, query, keys)
         if of is None:
             return None
-        found = Ranges(torch.maximum(found.first, of.first), torch.minimum(found.end, of.end))
-    return found
+        ranges = Ranges(torch.maximum(ranges.first, of.first), torch.minimum(ranges.end, of.end))
+    return ranges
 
 
 def _or(given: Any, query: Tensor, keys: int) -> Ranges | None:
-    found = Ranges(torch.zeros_like(query), torch.zeros_like(query))
+    ranges = Ranges(torch.zeros_like(query), torch.zeros_like(query))
     for part in given["mask_functions"]:
         of = ranges_of(part, query, keys)
         if of is None:
             return None
         first = of.first.clamp(0, keys)
         of = Ranges(first, torch.maximum(of.end.clamp(0, keys), first))
-        none, no_more = found.first >= found.end, of.first >= of.end
-        apart = (torch.maximum(found.first, of.first) > torch.minimum(found.end, of.end)) & ~(
+        none, no_more = ranges.first >= ranges.end, of.first >= of.end
+        apart = (torch.maximum(ranges.first, of.first) > torch.minimum(ranges.end, of.end)) & ~(
             none | no_more
         )
         if bool(apart.any()):
             return None
-        low = torch.where(none, of.first, torch.minimum(found.first, of.first))
-        high = torch.where(none, of.end, torch.maximum(found.end, of.end))
-        found = Ranges(
-            torch.where(no_more, found.first, low), torch.where(no_more, found.end, high)
+        low = torch.where(none, of.first, torch.minimum(ranges.first, of.first))
+        high = torch.where(none, of.end, torch.maximum(ranges.end, of.end))
+        ranges = Ranges(
+            torch.where(no_more, ranges.first, low), torch.where(no_more, ranges.end, high)
         )
-    return found
+    return ranges
 
 
 def _called(function: Callable[..., Any]) -> str:
-    own = getattr(function, "__module__", None) == MODULE
-    return function.__qualname__.split(".")[0] if own else ""
+    of_transformers = getattr(function, "__module__", None) == MODULE
+    return function.__qualname__.split(".")[0] if of_transformers else ""
 
 
 _READ: dict[str, Callable[[Any, Tensor, int], Ranges | None]] = {

@@ -40,8 +40,8 @@ class MultiheadCall:
         plain = all(given[name] is None for name in _UNREAD) and not given["add_zero_attn"]
         dropped = given["training"] and given["dropout_p"] > 0
         packed = not given["use_separate_proj_weight"] and given["query"].dim() == 3
-        own = getattr(getattr(module, "out_proj", None), "weight", None)
-        if plain and packed and not dropped and own is given["out_proj_weight"]:
+        projection = getattr(getattr(module, "out_proj", None), "weight", None)
+        if plain and packed and not dropped and projection is given["out_proj_weight"]:
             return cls(module, given)
         return None
 
@@ -71,8 +71,8 @@ class MultiheadCall:
         """Run the function up to the output projection; return z and the returned pattern."""
         weight = self.given["out_proj_weight"]
         eye = torch.eye(weight.shape[1], dtype=weight.dtype, device=weight.device)
-        own = self.given | {"out_proj_weight": eye, "out_proj_bias": None}
-        z, weights = MULTIHEAD(**own)
+        arguments = self.given | {"out_proj_weight": eye, "out_proj_bias": None}
+        z, weights = MULTIHEAD(**arguments)
         return self._heads(z), weights
 
     def projected(self, z: Tensor) -> Tensor:

@@ -77,5 +77,5 @@ def _takes_stretches(kind: type[nn.Module]) -> bool:
 
 def packed_modules(model: nn.Module) -> list[nn.Module]:
     """Return the attention modules whose inputs are packed; blocks around them are left out."""
-    found = [m for m in model.modules() if _takes_stretches(type(m))]
-    return [m for m in found if not any(o is not m and o in set(m.modules()) for o in found)]
+    modules = [m for m in model.modules() if _takes_stretches(type(m))]
+    return [m for m in modules if not any(o is not m and o in set(m.modules()) for o in modules)]

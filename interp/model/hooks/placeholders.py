@@ -111,9 +111,9 @@ class PlaceholderWatch(SoftmaxWatch):
                 pattern = self.formulas.of(product.left)
                 if pattern is not None and pattern.lazy and pattern.is_pattern:
                     return self._mixed(func, pattern, product, args, kwargs)
-            found = step_of(func, args, kwargs, self.formulas)
-            if found is not None and found[1].lazy:
-                return self._on_placeholder(func, *found)
+            step = step_of(func, args, kwargs, self.formulas)
+            if step is not None and step[1].lazy:
+                return self._on_placeholder(func, *step)
             if any(self._is_placeholder(x) for x in _tensors((*args, *kwargs.values()))):
                 raise unknown_step(self._inner(), getattr(func, "__name__", ""))
         if self.stack and not inside_interface.get():

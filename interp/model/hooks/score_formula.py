@@ -284,13 +284,13 @@ def step_of(
 ) -> tuple[FormulaStep, Formula] | None:
     """Return the call of a function on one tensor with a formula; None unless exactly one has."""
     name = getattr(func, "__name__", "")
-    found = [(i, f) for i, x in enumerate(args) if (f := formulas.of(x)) is not None]
-    if not found and (first := formulas.of(kwargs.get("input"))) is not None:
+    operands = [(i, f) for i, x in enumerate(args) if (f := formulas.of(x)) is not None]
+    if not operands and (first := formulas.of(kwargs.get("input"))) is not None:
         rest = {k: x for k, x in kwargs.items() if k != "input"}
         return (FormulaStep(name, (kwargs["input"], *args), rest, 0), first)
-    if len(found) != 1 or any(formulas.of(x) for x in kwargs.values()):
+    if len(operands) != 1 or any(formulas.of(x) for x in kwargs.values()):
         return None
-    at, formula = found[0]
+    at, formula = operands[0]
     return FormulaStep(name, args, kwargs, at), formula
 
 

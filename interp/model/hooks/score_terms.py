@@ -94,7 +94,7 @@ class ScoreTerms(TorchFunctionMode):
 
         The rest of what is added depends on neither: it is of positions.
         """
-        found: dict[str, Tensor] = {}
+        by_kind: dict[str, Tensor] = {}
         of_queries, of_keys = self._content([call.q]), self._content([call.k])
         added = [x for x in (call.bias, call.mask) if x is not None and self._content([x])]
         for x in added:
@@ -108,8 +108,8 @@ class ScoreTerms(TorchFunctionMode):
                     )
                 kind = "content_to_position" if mine else "position_to_content"
                 numbers = term.of(x)
-                found[kind] = found[kind] + numbers if kind in found else numbers
-        return found
+                by_kind[kind] = by_kind[kind] + numbers if kind in by_kind else numbers
+        return by_kind
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -147,13 +147,13 @@ class ScoreTerms(TorchFunctionMode):
 
     def _content(self, given: Iterable[Any]) -> frozenset[Root]:
         """Return the roots of all tensors among some arguments; empty if none is a content."""
-        found: frozenset[Root] = frozenset()
+        roots: frozenset[Root] = frozenset()
         for x in given:
             if isinstance(x, Tensor):
-                found |= self._roots.get(x, frozenset())
+                roots |= self._roots.get(x, frozenset())
             elif isinstance(x, (list, tuple)):
-                found |= self._content(x)
-        return found
+                roots |= self._content(x)
+        return roots
 
     def _kept(self, x: Any, name: str) -> tuple[_Term, ...] | None:
         """Return the terms of an argument, whose numbers a function is about to change in place."""
@@ -223,7 +223,7 @@ class ScoreTerms(TorchFunctionMode):
         self, name: str, args: tuple, out: Tensor, of_first: tuple[_Term, ...] | None
     ) -> tuple[_Term, ...] | None:
         """Return the terms of a sum; None if those of one side are not known."""
-        found = []
+        summands = []
         for at, x in enumerate(args[:2]):
             if not self._content([x]):
                 continue
@@ -231,8 +231,8 @@ class ScoreTerms(TorchFunctionMode):
             if terms is None:
                 return None
             sign = -1 if at and "sub" in name else 1
-            found += [_Term(t.roots, (sign * t.of(x)).expand_as(out)) for t in terms]
-        return tuple(found)
+            summands += [_Term(t.roots, (sign * t.of(x)).expand_as(out)) for t in terms]
+        return tuple(summands)
 
 
 def _shared(roots: frozenset[Root], others: frozenset[Root]) -> bool:

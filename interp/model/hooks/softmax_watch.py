@@ -147,9 +147,9 @@ class SoftmaxWatch(TorchFunctionMode):
         return out
 
     def _follow(self, func: Callable, args: tuple, kwargs: Mapping[str, Any], out: Tensor) -> None:
-        found = step_of(func, args, kwargs, self.formulas)
-        if found is not None:
-            self.formulas.set(out, followed(*found, tuple(out.shape), out.dtype))
+        step = step_of(func, args, kwargs, self.formulas)
+        if step is not None:
+            self.formulas.set(out, followed(*step, tuple(out.shape), out.dtype))
         elif args and out is args[0]:  # changed in place in an unknown way
             self.formulas.set(out, None)
 

@@ -128,8 +128,8 @@ def _wrap(name: str, original: Callable) -> Callable:
         packed = next((tap.stretches[module] for tap in taps if module in tap.stretches), None)
         if fused:  # a visitor provides the output: the model's own kernel does not run
             shape = (query.shape[0], query.shape[2], query.shape[1], value.shape[-1])
-            made = value.new_zeros(shape if packed else ()).expand(shape)
-            out, weights = made, None
+            empty = value.new_zeros(shape if packed else ()).expand(shape)
+            out, weights = empty, None
         else:
             token = inside_interface.set(True)
             try:
@@ -249,9 +249,9 @@ def tapped(
     mixers = {m: mixer for m, mixer in mixers.items() if among is None or m in among}
     seen = frozenset(set(model.modules()) - inside)
     tap = _Tap(seen, visit, fused, watch, mixers, derive, by_weights or {})
-    own = getattr(model, "tapped_by_itself", None)
-    if own is not None:
-        with own(tap.show):
+    tapping = getattr(model, "tapped_by_itself", None)
+    if tapping is not None:
+        with tapping(tap.show):
             yield
         return
 
@@ -270,19 +270,19 @@ def tapped(
 
     _install()
     token = _taps.set((*_taps.get(), tap))
-    made = None
+    placeholders = None
     started = in_this_thread(begin)
     handles = [
         m.register_forward_pre_hook(started, with_kwargs=True) for m in packed_modules(model)
     ]
     if fused and streamable:
-        from interp.model.hooks.placeholders import PlaceholderWatch as made
+        from interp.model.hooks.placeholders import PlaceholderWatch as placeholders
     try:
         with ExitStack() as stack:
             if mixers:
                 stack.enter_context(observing(model, mixers, tap.forwards, _show_mixer, observes))
             if watch:
-                watched = watching(model, show, streamable, made=made, derive=derive)
+                watched = watching(model, show, streamable, made=placeholders, derive=derive)
                 stack.enter_context(watched)
             yield
     finally:
@@ -370,9 +370,11 @@ def visiting(
     ]
     if not before:
         handles += gated.hooks(module, [s for mine in by_module.values() for s in mine])
-    own = {m: [s for s in mine if s.watched] for m, mine in by_module.items()}
+    watched_sites = {m: [s for s in mine if s.watched] for m, mine in by_module.items()}
     streamable = {
-        m: mine[0].order for m, mine in own.items() if mine and not any(s.recorded for s in mine)
+        m: mine[0].order
+        for m, mine in watched_sites.items()
+        if mine and not any(s.recorded for s in mine)
     }
     writes = hasattr(module, PREPARE)
     own_prepare: Any = forward_here(module, PREPARE) if writes else None
@@ -383,7 +385,7 @@ def visiting(
             tapped(
                 module,
                 show,
-                watch=any(own.values()),
+                watch=any(watched_sites.values()),
                 fused=fused,
                 streamable=streamable if fused or streamed else None,
                 among=by_module,

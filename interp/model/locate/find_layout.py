@@ -85,10 +85,10 @@ def _entering(model: Transformer, recording: Recording, site: Site, stream: str)
     for _ in range(_STEPS):
         if x is None:
             break
-        for (table, _), (noise, own) in recording.embedded.items():
+        for (table, _), (noise, scale) in recording.embedded.items():
             factor = _shifted(x, noise)
             if factor is not None:
-                return Entering(table, own * factor, tuple(reversed(steps)))
+                return Entering(table, scale * factor, tuple(reversed(steps)))
         back = _back(recording, x)
         if back is None:
             break
@@ -273,16 +273,16 @@ def _reading(
 def _matrices(
     recording: Recording, window: Sequence[int], rows: int
 ) -> tuple[list[Tensor], list[int]]:
-    found, indices = [], []
+    outputs, indices = [], []
     for i in window:
         e = recording.events[i]
         if e.given is None or e.returned is None or e.returned.numel() % rows:
             continue
         matrix = has_matrix(recording.module.get_submodule(e.name))
         if matrix and e.given.numel() // e.given.shape[-1] == rows:
-            found.append(flat(e.returned, rows))
+            outputs.append(flat(e.returned, rows))
             indices.append(i)
-    return found, indices
+    return outputs, indices
 
 
 def _through_norm(

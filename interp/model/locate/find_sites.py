@@ -128,13 +128,13 @@ def find_sites(
     other_inputs = cache(lambda: {(e.name, e.run): e.given for e in with_other_outputs()})
     calls = [(i, e, e.call) for i, e in enumerate(events) if e.call is not None]
     pools = [target_length is None and _has_one_learned_query(call) for _, _, call in calls]
-    own = [each for each, pooling in zip(calls, pools, strict=True) if not pooling]
+    ordinary = [each for each, pooling in zip(calls, pools, strict=True) if not pooling]
     stacks, layers = stacks_and_layers(
-        [e.name for _, e, _ in own],
-        [(call.z.shape[2], call.v.shape[2], _is_causal(call)) for _, _, call in own],
+        [e.name for _, e, _ in ordinary],
+        [(call.z.shape[2], call.v.shape[2], _is_causal(call)) for _, _, call in ordinary],
         target_length,
     )
-    stacks, layers = _beside_each_other(stacks, layers, own)
+    stacks, layers = _beside_each_other(stacks, layers, ordinary)
     stacks, layers = _with_pooling(stacks, layers, pools)
     sites = []
     for (index, event, call), stack, layer in zip(calls, stacks, layers, strict=True):
@@ -180,12 +180,12 @@ def _with_pooling(
     stacks: Sequence[str], layers: Sequence[int], pools: Sequence[bool]
 ) -> tuple[list[str], list[int]]:
     """Insert pooling attentions, each as the layer after the call before it."""
-    own = iter(zip(stacks, layers, strict=True))
-    found: list[tuple[str, int]] = []
+    places = iter(zip(stacks, layers, strict=True))
+    placed: list[tuple[str, int]] = []
     for pooling in pools:
-        after = 1 + found[-1][1] if found else 0
-        found.append((POOLING, after) if pooling else next(own))
-    return [stack for stack, _ in found], [layer for _, layer in found]
+        after = 1 + placed[-1][1] if placed else 0
+        placed.append((POOLING, after) if pooling else next(places))
+    return [stack for stack, _ in placed], [layer for _, layer in placed]
 
 
 def _beside_each_other(
@@ -202,8 +202,8 @@ def _beside_each_other(
         return stacks, layers
     blocks = [re.match(r"(.*?\.\d+)\.", name) for name in names]
     per_kind = [
-        {b[1] for b, k in zip(blocks, kinds, strict=True) if b and (k == "softmax") is own}
-        for own in (True, False)
+        {b[1] for b, k in zip(blocks, kinds, strict=True) if b and (k == "softmax") is softmax}
+        for softmax in (True, False)
     ]
     if not per_kind[0] & per_kind[1]:
         return stacks, layers
@@ -224,7 +224,7 @@ def recomputed(call: RecordedCall) -> bool:
     if from_formula is None:
         return False
     visible = call.visible()
-    pattern, own = from_formula.pattern(), call.pattern()
+    pattern, own_pattern = from_formula.pattern(), call.pattern()
     narrow = min((call.z.dtype, torch.float32), key=lambda t: -torch.finfo(t).eps)
     scores = call.recorded_scores[visible].abs()
     size = float(scores.max()) if scores.numel() else 0.0
@@ -232,13 +232,13 @@ def recomputed(call: RecordedCall) -> bool:
     if not torch.equal(from_formula.visible().expand_as(visible), visible):
         return False
     z, own_z = call.mix(pattern), precise(call.z)
-    near = (pattern - own).abs().max() <= allowed
+    near = (pattern - own_pattern).abs().max() <= allowed
     return bool(near & ((z - own_z).abs().max() <= allowed * own_z.abs().max().clamp_min(1e-30)))
 
 
 def calls_of_one_forward(events: list[Event]) -> list[list[int]]:
     """Return the indices of the attention calls of each forward of an attention module."""
-    found: list[list[int]] = []
+    forwards: list[list[int]] = []
     open_calls: dict[str, list[int]] = defaultdict(list)
     number = 0
     for event in events:
@@ -246,8 +246,8 @@ def calls_of_one_forward(events: list[Event]) -> list[list[int]]:
             open_calls[event.name].append(number)
             number += 1
         elif event.name in open_calls:  # the end of a forward
-            found.append(open_calls.pop(event.name))
-    return found
+            forwards.append(open_calls.pop(event.name))
+    return forwards
 
 
 def _is_causal(call: Call) -> bool:
@@ -340,12 +340,12 @@ def _projection(
     if not exact and len(wide) > 1:
         others = other_inputs()
         wide = [e for e in wide if not _equal(e.given, others.get((e.name, e.run)))]
-    found: str | None = None
+    projection: str | None = None
     for name in exact or [event.name for event in wide]:
         # the outermost module that receives it: the parts of an adapter finish before it
-        if found is None or found.startswith(f"{name}."):
-            found = name
-    return found, found is not None and not exact
+        if projection is None or projection.startswith(f"{name}."):
+            projection = name
+    return projection, projection is not None and not exact
 
 
 def _equal(a: Tensor | None, b: Tensor | None) -> bool:

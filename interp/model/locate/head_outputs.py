@@ -60,8 +60,8 @@ class HeadOutputs:
 
     def added(self, outputs: Float[Tensor, "*at head d_v"]) -> Float[Tensor, "*at head d_model"]:
         """Return what each head adds to the stream."""
-        found = self.unscaled(outputs)
-        return found if self.scale is None else found * self.scale.to(found)[..., None, None]
+        added = self.unscaled(outputs)
+        return added if self.scale is None else added * self.scale.to(added)[..., None, None]
 
     def mean(
         self, outputs: Float[Tensor, "batch pos head d_v"]
@@ -73,9 +73,9 @@ class HeadOutputs:
 
     def total(self, outputs: Float[Tensor, "*at head d_v"]) -> Float[Tensor, "*at d_model"]:
         """Return what the attention adds: all heads, and what belongs to none."""
-        found = torch.einsum("...hv,hvm->...m", outputs, self.matrix.to(outputs))
-        found = found if self.scale is None else found * self.scale.to(found)[..., None]
-        return found + self.of_no_head.to(found)
+        total = torch.einsum("...hv,hvm->...m", outputs, self.matrix.to(outputs))
+        total = total if self.scale is None else total * self.scale.to(total)[..., None]
+        return total + self.of_no_head.to(total)
 
     def unscaled(self, outputs: Float[Tensor, "*n head d_v"]) -> Float[Tensor, "*n head d_model"]:
         """Return what each head would add if the norm had a scale of 1."""
@@ -83,8 +83,8 @@ class HeadOutputs:
 
     def along(self, direction: Float[Tensor, "*at d_model"]) -> Float[Tensor, "*at head d_v"]:
         """Return the direction of each head's output that is added along one of the stream."""
-        found = torch.einsum("...m,hvm->...hv", direction, self.matrix.to(direction))
-        return found if self.scale is None else found * self.scale.to(found)[..., None, None]
+        along = torch.einsum("...m,hvm->...hv", direction, self.matrix.to(direction))
+        return along if self.scale is None else along * self.scale.to(along)[..., None, None]
 
     @property
     def of_no_head(self) -> Float[Tensor, "*at d_model"]:

@@ -31,10 +31,10 @@ def linear_map(
     module: nn.Module, width: int
 ) -> tuple[Float[Tensor, "d_in d_out"], Float[Tensor, "d_out"] | None]:
     """Return matrix and bias of `x -> x @ matrix + bias`, for inputs of `width`."""
-    own: Any = module
+    layer: Any = module
     if has_own_matrix(module):
-        weight = whole_parameter(own.weight).detach()
-        bias = None if own.bias is None else whole_parameter(own.bias).detach()
+        weight = whole_parameter(layer.weight).detach()
+        bias = None if layer.bias is None else whole_parameter(layer.bias).detach()
         return weight.T if isinstance(module, nn.Linear) else weight, bias
     # Quantised matrices and adapters: unit vectors determine a linear map.
     like = next(module.parameters())

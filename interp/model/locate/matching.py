@@ -54,10 +54,10 @@ def find_columns(
     # A column that is constant over random tokens depends on none: a bias, or a zero part.
     constant = size <= 1e-6 * target.abs().amax(0).clamp_min(1e-12) * len(target) ** 0.5
     for number in reversed(range(len(candidates))):
-        found = _match(moving, size, constant, candidates[number].double())
-        if found is None:
+        matched = _match(moving, size, constant, candidates[number].double())
+        if matched is None:
             continue
-        index, factor, source_mean = found
+        index, factor, source_mean = matched
         offset = mean - factor * source_mean
         scale = target.abs().amax(0).clamp_min(1e-30)
         offset = torch.where(offset.abs() < 1e-5 * scale, 0.0, offset)

@@ -63,10 +63,11 @@ def read_norm(module: nn.Module, shape: Sequence[int]) -> Norm | None:
     """Return the norm that `module` computes for inputs of `shape` (without batch), or None."""
     width = shape[-1]
     named = [(n, module.get_parameter(n)) for n, _ in module.named_parameters()]
-    own = [*named, *module.named_buffers()]
-    if width < 2 or not all(is_plain(x) for _, x in own):  # packed weights are those of matrices
+    tensors = [*named, *module.named_buffers()]
+    # packed weights are those of matrices
+    if width < 2 or not all(is_plain(x) for _, x in tensors):
         return None
-    weights = {name: x.detach().float() for name, x in own if x.is_floating_point()}
+    weights = {name: x.detach().float() for name, x in tensors if x.is_floating_point()}
     device = next(iter(weights.values())).device if weights else torch.device("cpu")
 
     def run(x: Tensor) -> Tensor | None:

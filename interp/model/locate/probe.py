@@ -206,14 +206,14 @@ def _with_other_outputs(module: nn.Module, events: list[Event], joint: bool = Fa
 
 def _attention_modules(module: nn.Module) -> list[str]:
     """Return modules named attention that have a matrix but that no tap observed."""
-    found = []
+    names = []
     for name, m in module.named_modules():
         # by class or by path: Qwen3-Next's GatedDeltaNet is at `linear_attn`
         named = re.search("attention|attn", type(m).__name__.lower())
         named = named or re.search("(attention|attn)$", name)
         if named and any(p.dim() >= 2 for p in m.parameters()):
-            found.append(name)
-    return [n for n in found if not any(o != n and n.startswith(f"{o}.") for o in found)]
+            names.append(name)
+    return [n for n in names if not any(o != n and n.startswith(f"{o}.") for o in names)]
 
 
 def _recurrent_modules(module: nn.Module) -> list[str]:

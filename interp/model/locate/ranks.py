@@ -66,9 +66,9 @@ class Ranks:
         self, gates: Mapping[Site, Tensor], sites: Sequence[Site]
     ) -> dict[Site, Tensor]:
         """Select this process's heads from gates `[row, head]` of all heads."""
-        own = {self.whole_site(site): site for site in sites}
+        local = {self.whole_site(site): site for site in sites}
         return {
-            own[site]: gate[:, self.first(own[site]) :][:, : own[site].n_heads]
+            local[site]: gate[:, self.first(local[site]) :][:, : local[site].n_heads]
             for site, gate in gates.items()
         }
 
@@ -82,7 +82,7 @@ class Ranks:
 
     def local(self, edits: Sequence[Edit], sites: Sequence[Site]) -> list[Edit]:
         """Translate edits of heads counted over all processes to this process's heads."""
-        found = []
+        local_edits = []
         for edit in edits:
             heads = []
             for site in sites:
@@ -94,8 +94,8 @@ class Ranks:
                     if 0 <= at < site.n_heads
                 ]
             if heads:
-                found.append(replace(edit, heads=tuple(dict.fromkeys(heads))))
-        return found
+                local_edits.append(replace(edit, heads=tuple(dict.fromkeys(heads))))
+        return local_edits
 
 
 def ranks_of(module: nn.Module, sites: Sequence[Site]) -> Ranks | None:

@@ -54,7 +54,7 @@ def stream_layers(model: Transformer, stack: str) -> tuple[StreamLayer, ...]:
     """Return all layers of a stack, in order."""
     sites = [s for s in model.sites if s.stack == stack]
     beside = [s for s in model.left_out if s.stack == stack and set(ENDS) <= set(s.streams)]
-    found = {
+    layers = {
         s.layer: StreamLayer(
             stack, s.layer, s.kind, s if s in sites else None, s.module, s.streams, s.run
         )
@@ -64,7 +64,7 @@ def stream_layers(model: Transformer, stack: str) -> tuple[StreamLayer, ...]:
     lists = {None if w is None or w.run else w.module.rpartition(".")[0] for w in blocks}
     parent = lists.pop() if len(lists) == 1 else None
     if not parent:
-        return tuple(found[layer] for layer in sorted(found))
+        return tuple(layers[layer] for layer in sorted(layers))
     rows = dict(model.module.get_submodule(parent).named_children())
     paths = {f"{parent}.{name}": i for i, name in enumerate(rows)}
     numbers = [paths.get(where.module) for where in blocks if where is not None]
@@ -73,8 +73,8 @@ def stream_layers(model: Transformer, stack: str) -> tuple[StreamLayer, ...]:
         for (path, i), row in zip(paths.items(), rows.values(), strict=True):
             ends = {"resid_pre": Where(path, "in"), "resid_post": Where(path, "out")}
             new = StreamLayer(stack, i, kinds[i] or _first_part(row), None, path, ends)
-            found[i] = replace(found[i], kind=kinds[i] or found[i].kind) if i in found else new
-    return tuple(found[layer] for layer in sorted(found))
+            layers[i] = replace(layers[i], kind=kinds[i] or layers[i].kind) if i in layers else new
+    return tuple(layers[layer] for layer in sorted(layers))
 
 
 def _kinds(model: Transformer, n: int) -> list[str]:

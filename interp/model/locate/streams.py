@@ -44,11 +44,11 @@ def find_streams(
 ) -> list[dict[str, Where]]:
     """Locate `resid_pre`, `resid_mid`, `resid_post`, `mlp_out` and `attn_out` of each site."""
     blocks = layers_of(model, sites, outline(events))
-    found: list[dict[str, Where]] = []
+    places: list[dict[str, Where]] = []
     mids: dict[tuple[str | None, int], tuple[Tensor, Where]] = {}
     for site, block in zip(sites, blocks, strict=True):
-        found.append(_search(events, site, block, mids))
-    return found
+        places.append(_search(events, site, block, mids))
+    return places
 
 
 def layers_of(model: nn.Module, sites: Sequence[Site], runs: Sequence[Ran]) -> list[str | None]:
@@ -154,10 +154,10 @@ def _search(
     for source in written:  # the projection itself, or a norm or scale after it
         if source.returned is None:
             continue
-        found = _around(start, post, source.returned, written)
-        found = found or _with_another(start, post, source.returned, written, beside)
-        if found is not None:
-            tensor, extra = found
+        around = _around(start, post, source.returned, written)
+        around = around or _with_another(start, post, source.returned, written, beside)
+        if around is not None:
+            tensor, extra = around
             scale = extra.pop("scale")
             within = _adds(inside, site, source)
             places["attn_out"] = Where(source.name, "out", source.run, scale, base, within)  # type: ignore[arg-type]
@@ -343,7 +343,7 @@ def _writers(
 
     Only those whose output has the size of the stream.
     """
-    found: dict[str, set[str]] = defaultdict(set)
+    writers: dict[str, set[str]] = defaultdict(set)
     for site, block in zip(sites, blocks, strict=True):
         end = next((i for i, r in enumerate(runs) if not r.call and r.name == block), None)
         if block is None or end is None or runs[end].given is None:
@@ -354,8 +354,8 @@ def _writers(
                 continue
             owned = next(model.get_submodule(r.name).parameters(recurse=False), None)
             if owned is not None and r.returned == runs[end].given:
-                found[block].add(r.name)
+                writers[block].add(r.name)
     return {
         block: {n for n in names if not any(other.startswith(f"{n}.") for other in names)}
-        for block, names in found.items()
+        for block, names in writers.items()
     }

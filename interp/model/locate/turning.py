@@ -36,7 +36,7 @@ Turn = Float[Tensor, "#head pos given entering"]
 
 def turns(model: Model, inputs: dict[str, Any]) -> dict[tuple[Site, str], Turn]:
     """By site and part ("q", "k") the map between projection and scores at every position."""
-    sites, found = layouts(model).sites, {}
+    sites, maps = layouts(model).sites, {}
     for site, layout in sites.items():
         _check(site, layout)
     places = _places(model, sites, inputs)
@@ -45,7 +45,7 @@ def turns(model: Model, inputs: dict[str, Any]) -> dict[tuple[Site, str], Turn]:
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
         for part, x in _parts(site, call).items():
-            found[site, part] = _turn(site, x)
+            maps[site, part] = _turn(site, x)
 
     def units(place: _Place, output: Tensor) -> Tensor:
         """Set every head's query and key in batch row b to unit vector b."""
@@ -66,7 +66,7 @@ def turns(model: Model, inputs: dict[str, Any]) -> dict[tuple[Site, str], Turn]:
         return new.flatten(0, 1) if axis is None else new.movedim(1, axis)
 
     _run(model, rows, places, units, visit)
-    return found
+    return maps
 
 
 @dataclass(eq=False)
@@ -83,13 +83,13 @@ def _places(model: Model, sites: dict[Site, Layout], inputs: dict[str, Any]) -> 
     Columns are identified on noise in place of the projections' outputs: with the given weights two
     could be equal, or constant.
     """
-    found = {name: _Place([], shape) for name, shape in _candidates(model, sites).items()}
+    producers = {name: _Place([], shape) for name, shape in _candidates(model, sites).items()}
     noise: dict[str, Tensor] = {}
     generator = torch.Generator().manual_seed(0)
 
     def drawn(place: _Place, output: Tensor) -> Tensor:
         new = torch.randn(output.shape, generator=generator).to(output)
-        noise[next(name for name, p in found.items() if p is place)] = flat(new, TOKENS)
+        noise[next(name for name, p in producers.items() if p is place)] = flat(new, TOKENS)
         return new
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
@@ -101,11 +101,11 @@ def _places(model: Model, sites: dict[Site, Layout], inputs: dict[str, Any]) -> 
                     f"{site.name} ({site.module}): no single matrix gives {part} column by column; "
                     "another operation comes in between"
                 )
-            found[names[columns.source]].columns.append((columns, site.d_head))
+            producers[names[columns.source]].columns.append((columns, site.d_head))
 
     one = {name: x[:, :1] if _by_token(x) else x for name, x in inputs.items()}
-    _run(model, _copies(one, TOKENS), found, drawn, visit)
-    return found
+    _run(model, _copies(one, TOKENS), producers, drawn, visit)
+    return producers
 
 
 def _candidates(model: Model, sites: dict[Site, Layout]) -> dict[str, tuple[int, ...] | None]:
@@ -114,21 +114,21 @@ def _candidates(model: Model, sites: dict[Site, Layout]) -> dict[str, tuple[int,
     They include the attention's matrices: if weights are zero, any module could have produced the
     constant, and the layout may name another one.
     """
-    found: dict[str, tuple[int, ...] | None] = {}
+    shapes: dict[str, tuple[int, ...] | None] = {}
     for site, layout in sites.items():
         for reading in (layout.q, layout.k):
             if not isinstance(reading, ReadMatrix):
                 continue
-            own = reading.own_norm
-            if own is not None:
-                found[own.module] = own.shape
+            norm = reading.own_norm
+            if norm is not None:
+                shapes[norm.module] = norm.shape
                 continue
-            found[reading.module] = None
+            shapes[reading.module] = None
             attention = model.module.get_submodule(site.module)
             for name, module in attention.named_modules():
                 if has_matrix(module):
-                    found[f"{site.module}.{name}" if name else site.module] = None
-    return found
+                    shapes[f"{site.module}.{name}" if name else site.module] = None
+    return shapes
 
 
 def _by_token(x: Any) -> bool:
@@ -182,10 +182,12 @@ def _check(site: Site, layout: Layout) -> None:
             raise UnreadableAttention(
                 f"{site.name} ({site.module}): it runs several times in a forward (shared layers)"
             )
-    own = [r.own_norm.module for r in (layout.q, layout.k) if not isinstance(r, str) and r.own_norm]
-    if len(set(own)) < len(own):
+    norms = [
+        r.own_norm.module for r in (layout.q, layout.k) if not isinstance(r, str) and r.own_norm
+    ]
+    if len(set(norms)) < len(norms):
         raise UnreadableAttention(
-            f"{site.name} ({site.module}): one norm, {own[0]}, runs for both queries and keys, "
+            f"{site.name} ({site.module}): one norm, {norms[0]}, runs for both queries and keys, "
             "apparently after their positions (Llama 4), so no matrix gives them"
         )
     if layout.scale is None:

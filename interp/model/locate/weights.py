@@ -223,8 +223,8 @@ class HeadWeights:
         if bias is not None:
             added = added + columns.take(precise(bias))
         if reading.own_norm is not None:
-            own = self._norm(reading.own_norm.module, reading.own_norm.shape)
-            weight, added = (reading.own_norm.columns.take(own.follow(x)) for x in (weight, added))
+            norm = self._norm(reading.own_norm.module, reading.own_norm.shape)
+            weight, added = (reading.own_norm.columns.take(norm.follow(x)) for x in (weight, added))
         if self.is_folded and reading.before is not None:
             before = self._norm(reading.before, (reading.width,))
             added = added + before.bias.to(weight) @ weight
@@ -298,32 +298,32 @@ def predicting_sites(model: Transformer) -> list[Site]:
     entering = {
         site: vocabulary.entering.get(stream_read(site, "v")) for site in circuit_sites(model.sites)
     }
-    found = [
+    predicting = [
         site
         for site, e in entering.items()
         if stream_written(site) == last and e is not None and not isinstance(e, str)
     ]
-    if not found:
+    if not predicting:
         reason = next((e for e in entering.values() if isinstance(e, str)), None)
         raise UnreadableAttention(reason or f"{model.name}: no head reads tokens and writes logits")
-    return found
+    return predicting
 
 
 def composed_pairs(model: Transformer, part: str) -> list[tuple[Site, Site]]:
     """Return pairs of sites where the first writes the stream that `part` of the later reads."""
     sites = circuit_sites(model.sites)
-    found = [
+    pairs = [
         (first, later)
         for j, later in enumerate(sites)
         for first in sites[:j]
         if stream_written(first) == stream_read(later, part)
         and (first.layer < later.layer or first.stack != later.stack)
     ]
-    if not found:
+    if not pairs:
         raise UnreadableAttention(
             f"{model.name} has no two attentions in sequence, so nothing composes"
         )
-    return found
+    return pairs
 
 
 def why_unreadable(model: Transformer, parts: Iterable[str]) -> str | None:
@@ -333,7 +333,7 @@ def why_unreadable(model: Transformer, parts: Iterable[str]) -> str | None:
         raise UnknownName("part of the weights", part, PARTS)
     if not parts:
         return None
-    found = layouts(model)
+    layout = layouts(model)
     try:
         sites = circuit_sites(model.sites)
         if not sites:
@@ -345,7 +345,7 @@ def why_unreadable(model: Transformer, parts: Iterable[str]) -> str | None:
         if "pairs" in parts:
             composed_pairs(model, "q")
         for site in sites:
-            w = HeadWeights(site, model.module, found.sites[site])
+            w = HeadWeights(site, model.module, layout.sites[site])
             for circuit in parts & {"qk", "ov"}:
                 w.require(circuit)
     except UnreadableAttention as error:

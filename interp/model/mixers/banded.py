@@ -43,11 +43,11 @@ class BandedCall(MapCall):
 
     def mapped(self, rows: RowIndex = ALL) -> Float[Tensor, "batch head row d_v"]:
         """Compute the map times the values, which differ for global queries."""
-        found = super().mapped(rows)
+        mixed = super().mapped(rows)
         if self.v_global is None:
-            return found
+            return mixed
         other = self.map(rows) @ precise(self.v_global)
-        return torch.where(self.at_global[:, None, self._index(rows), None], other, found)
+        return torch.where(self.at_global[:, None, self._index(rows), None], other, mixed)
 
 
 @register_mixer
@@ -96,9 +96,9 @@ class Banded(Mixer):
             call_seen = call.visible(rows)
             scores = precise(q[:, :, rows]) @ precise(k).mT
             if of_global[0] is not None and of_global[1] is not None:
-                own = precise(of_global[0][:, :, rows]) @ precise(of_global[1]).mT
-                own = own / inner.head_dim**0.5
-                scores = torch.where(flags[:, None, rows, None], own, scores)
+                global_scores = precise(of_global[0][:, :, rows]) @ precise(of_global[1]).mT
+                global_scores = global_scores / inner.head_dim**0.5
+                scores = torch.where(flags[:, None, rows, None], global_scores, scores)
             weights = scores.masked_fill(~call_seen, -torch.inf).softmax(-1)
             return weights.nan_to_num(0.0) * call_seen  # rows of padding hold nothing
 

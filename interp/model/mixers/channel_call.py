@@ -67,11 +67,11 @@ class ChannelCall(MapCall):
     def pattern(self, rows: RowIndex = ALL) -> Float[Tensor, "batch head row key_pos"]:
         """Return the mean over a head's channels of the absolute shares of rows."""
         index = self._index(rows)
-        found = [
+        shares = [
             absolute_share(precise(self.of_channels(index, slice(head, head + 1)))).mean(2)
             for head in range(self.v.shape[1])
         ]
-        return absolute_share(torch.cat(found, 1))  # a channel of zeros takes no part in the mean
+        return absolute_share(torch.cat(shares, 1))  # a channel of zeros takes no part in the mean
 
     def mapped(self, rows: RowIndex = ALL) -> Float[Tensor, "batch head row d_v"]:
         """Compute each channel's map times its values."""

@@ -44,11 +44,11 @@ class DynamicConvolution(Mixer):
 
     def read(self, module: Any, forward: Forward) -> MapCall:
         """Return the softmax weights, then those of the convolutions in bands."""
-        own, found = module.self, forward.returned
-        heads, span = own.num_attention_heads, own.conv_kernel_size
-        context, weights = found["self"]
+        attention, outputs = module.self, forward.returned
+        heads, span = attention.num_attention_heads, attention.conv_kernel_size
+        context, weights = outputs["self"]
         length = context.shape[1]
-        kernel = found["self.conv_kernel_layer"].reshape(len(context), length, heads, span)
+        kernel = outputs["self.conv_kernel_layer"].reshape(len(context), length, heads, span)
         places = torch.arange(length, device=context.device)
         offset = places - places[:, None] + (span - 1) // 2
         inside = (offset >= 0) & (offset < span)
@@ -56,7 +56,8 @@ class DynamicConvolution(Mixer):
         bands = kernel.softmax(-1).transpose(1, 2).gather(-1, at) * inside
         whole = torch.cat([weights, bands], 1)
         values = [
-            found[name].unflatten(-1, (heads, -1)) for name in ("self.value", "self.conv_out_layer")
+            outputs[name].unflatten(-1, (heads, -1))
+            for name in ("self.value", "self.conv_out_layer")
         ]
         return MapCall(
             v=torch.cat(values, 2).transpose(1, 2),

@@ -67,8 +67,8 @@ class SelectiveScan:
             first += size
         batch, length = self.u.shape[0], self.u.shape[2]
         shape = (batch, *self.a[heads].shape[:2], 0, length)
-        found = torch.cat(runs, 3) if runs else self.u.new_zeros(shape)
-        return found[:, :, :, order.argsort()]
+        maps = torch.cat(runs, 3) if runs else self.u.new_zeros(shape)
+        return maps[:, :, :, order.argsort()]
 
     def _run(self, rows: Tensor, heads: slice) -> Tensor:
         first, last = int(rows[0]), int(rows[-1])

@@ -95,12 +95,12 @@ def register_mixer(mixer: type[Mixer]) -> type[Mixer]:
     for name in ("classes", "projection"):
         if not hasattr(mixer, name):
             raise OptionError(f"{mixer.__name__} does not define {name}")
-    made = mixer()
-    for name in made.classes:
-        other = type(REGISTERED.get(name, made))
+    adapter = mixer()
+    for name in adapter.classes:
+        other = type(REGISTERED.get(name, adapter))
         if (other.__module__, other.__qualname__) != (mixer.__module__, mixer.__qualname__):
             raise OptionError(f"modules of class {name} are already read by {other.__name__}")
-    REGISTERED.update(dict.fromkeys(made.classes, made))
+    REGISTERED.update(dict.fromkeys(adapter.classes, adapter))
     return mixer
 
 

@@ -30,9 +30,9 @@ class NeuronReader(Mixer):
         weight = module.weights(a).mT  # batch neuron pos
 
         def of_rows(rows: Tensor) -> Tensor:
-            own = torch.zeros(*weight.shape[:2], len(rows), weight.shape[2]).to(weight)
-            own[:, :, torch.arange(len(rows), device=rows.device), rows] = weight[:, :, rows]
-            return own
+            matrix = torch.zeros(*weight.shape[:2], len(rows), weight.shape[2]).to(weight)
+            matrix[:, :, torch.arange(len(rows), device=rows.device), rows] = weight[:, :, rows]
+            return matrix
 
         return MapCall(
             v=a.mT[..., None],

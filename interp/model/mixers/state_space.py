@@ -83,9 +83,9 @@ class StateSpace(Mixer):
 
         def of_rows(rows: Tensor) -> Tensor:
             products = (c[:, :, rows] @ b.mT).repeat_interleave(heads // groups, 1)
-            found = products * decay(steps, rows).float() * dt.float()[:, :, None]
+            map_rows = products * decay(steps, rows).float() * dt.float()[:, :, None]
             same = torch.arange(length, device=rows.device) == rows[:, None]
-            return found + module.D.float()[:, None, None] * same
+            return map_rows + module.D.float()[:, None, None] * same
 
         v = u.view(batch, length, heads, -1).transpose(1, 2)
         if "norm" in forward.given:

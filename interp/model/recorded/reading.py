@@ -125,8 +125,8 @@ class RecordedActivations:
                 f"prompt {prompt} has {stop - start} positions; there is no position {outside[0]}"
             )
         at = torch.tensor([start + p % (stop - start) for p in given], dtype=torch.long)
-        found = self._shard(shard).get_tensor(key).index_select(0, at)
-        return found[0] if isinstance(positions, int) else found
+        values = self._shard(shard).get_tensor(key).index_select(0, at)
+        return values[0] if isinstance(positions, int) else values
 
     def at(
         self,

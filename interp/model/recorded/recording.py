@@ -167,8 +167,8 @@ def _request(
 
 def _provenance(model: Model, request: dict[str, Any]) -> dict[str, Any]:
     options = {name: value for name, value in request.items() if name != "model"}
-    made = result_provenance(model, "interp.record_activations", **options)
-    return made | {"prompts": "a corpus; its tokens are in the shards", "engine": "stored"}
+    provenance = result_provenance(model, "interp.record_activations", **options)
+    return provenance | {"prompts": "a corpus; its tokens are in the shards", "engine": "stored"}
 
 
 def _begun(folder: Path, request: dict[str, Any], resume: bool) -> RecordingIndex | None:
@@ -178,9 +178,9 @@ def _begun(folder: Path, request: dict[str, Any], resume: bool) -> RecordingInde
     if not resume:
         raise OptionError(f"{folder} already holds a recording; choose another folder")
     index = read_index(folder)
-    if found := differing(index.request, request):
+    if differences := differing(index.request, request):
         raise OptionError(
-            f"{folder} holds another recording ({'; '.join(found)}); choose another folder"
+            f"{folder} holds another recording ({'; '.join(differences)}); choose another folder"
         )
     return index
 

@@ -21,9 +21,9 @@ def imported_classes() -> list[type]:
     """Return the subclasses of PreTrainedModel in all imported modules, at any depth."""
     from transformers import PreTrainedModel
 
-    found, todo = [], [PreTrainedModel]
+    classes, todo = [], [PreTrainedModel]
     while todo:
         for cls in todo.pop().__subclasses__():
-            found.append(cls)
+            classes.append(cls)
             todo.append(cls)
-    return found
+    return classes

@@ -45,10 +45,13 @@ def wrap(module: nn.Module, tokenizer: Any) -> Any:
     kind = type(module).__name__
     config: Any = module.config
     # a copy, since a tokenizer without a padding token is given one
-    own = _NO_TOKENIZER if tokenizer is None else copy.deepcopy(tokenizer)
+    copied = _NO_TOKENIZER if tokenizer is None else copy.deepcopy(tokenizer)
     try:
         return engine.EagerModel(
-            config.name_or_path or kind, hf_model=module, tokenizer=own, trust_remote_code=False
+            config.name_or_path or kind,
+            hf_model=module,
+            tokenizer=copied,
+            trust_remote_code=False,
         )
     except (ValueError, AttributeError, RuntimeError) as error:
         why = str(error).strip().partition("\n")[0][:200]

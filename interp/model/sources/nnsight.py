@@ -85,9 +85,9 @@ def remote(held: Any, where: bool | str, name: str | None, tokenizer: Any) -> Re
     modules = _attentions(held._module)
     places = [(path, label) for path in modules for label in _labels(held, path)]
     inputs = probe_inputs(held._module, 1, "cpu")
-    found = runs.run(inputs, [(*place, ()) for place in places], in_trace.sketch)
+    sketches = runs.run(inputs, [(*place, ()) for place in places], in_trace.sketch)
     calls = {
-        path: (label, x) for (path, label), x in zip(places, found, strict=True) if x is not None
+        path: (label, x) for (path, label), x in zip(places, sketches, strict=True) if x is not None
     }
     silent = [path for path in modules if path not in calls]
     if silent:
@@ -135,14 +135,14 @@ class RunTrace:
         # without no_grad a trace keeps the autograd graph; the block itself must be self-contained
         with torch.no_grad(), _answered(self.where), inference(model._module):  # noqa: SIM117  a trace's own block
             with model.trace(given, remote=remote):
-                found = save([])
+                results = save([])
                 for path, label, more in places:
                     operation = getattr(model.get(path).source, label)
                     inside, output = operation.inputs, operation.output
                     if path in changes:
                         change(inside, output, changes[path])
-                    found.append(reducer(inside, output, *more))
-        return list(found)
+                    results.append(reducer(inside, output, *more))
+        return list(results)
 
     def logits(
         self, inputs: Mapping[str, Tensor], sites: Sequence[Site], steps: Mapping[str, HeadChanges]
@@ -155,12 +155,12 @@ class RunTrace:
         # without no_grad a trace keeps the autograd graph; the block itself must be self-contained
         with torch.no_grad(), _answered(self.where), inference(model._module):  # noqa: SIM117  a trace's own block
             with model.trace(given, remote=remote):
-                found = save([])
+                outputs = save([])
                 for path, label, changes in places:
                     operation = getattr(model.get(path).source, label)
                     change(operation.inputs, operation.output, changes)
-                found.append(read(model.output))
-        return found[0]
+                outputs.append(read(model.output))
+        return outputs[0]
 
     def z_totals(
         self,
@@ -347,14 +347,14 @@ def _calls_interface(kind: type) -> bool:
 
 def _labels(held: Any, path: str) -> list[str]:
     names = held.get(path).source.names
-    found = [name for name in names if OPERATION.fullmatch(name)]
-    if not found:
+    labels = [name for name in names if OPERATION.fullmatch(name)]
+    if not labels:
         raise UnreadableAttention(
             f"{path}: nnsight {version('nnsight')} names no operation attention_interface_N there; "
             f"it names {', '.join(names[:4])} and {max(0, len(names) - 4)} more: its labels have "
             "moved; read the model here (no remote=)"
         )
-    return found
+    return labels
 
 
 def _sites(

@@ -62,14 +62,14 @@ def adapter(name: str) -> Any:
         raise LoadError(
             f"the source {name!r} needs the package {package}; install it: pip install {name}"
         )
-    found = import_module(ours)
-    missing = [part for part in ("unwrap", "wrap") if not callable(getattr(found, part, None))]
+    module = import_module(ours)
+    missing = [part for part in ("unwrap", "wrap") if not callable(getattr(module, part, None))]
     if missing:
         raise LoadError(
             f"the source {name!r} is registered as {ours}, which has no {' and no '.join(missing)};"
             " an adapter defines unwrap(held, attention) and wrap(module, tokenizer)"
         )
-    return found
+    return module
 
 
 def wrapped(name: str, module: nn.Module, tokenizer: Any) -> Any:

@@ -76,7 +76,7 @@ class Recorded:
         """Return the mean over counted rows of each statistic, `[prompt, head]`, for every site."""
         if steps:
             self._refuse("edits need the model")
-        found: list[dict[str, Any]] = [{"finite": True, "means": {}} for _ in sites]
+        results: list[dict[str, Any]] = [{"finite": True, "means": {}} for _ in sites]
         masks = real[0]
         for row, ids in enumerate(inputs["input_ids"]):
             tokens = tuple(ids[masks[row]].tolist())
@@ -97,10 +97,10 @@ class Recorded:
                     for label, what, target in mine:
                         hit = None if target is None else target[row % len(target)][kept][:, kept]
                         value = _mean(pattern, what, hit, self._seen(site, len(tokens)))
-                        found[number]["means"].setdefault(label, []).append(value)
-        for each in found:
+                        results[number]["means"].setdefault(label, []).append(value)
+        for each in results:
             each["means"] = {label: torch.stack(x) for label, x in each["means"].items()}
-        return found
+        return results
 
     def logits(self, *_: Any, **__: Any) -> NoReturn:
         """Raise: nothing but attention was recorded."""

@@ -23,8 +23,8 @@ PLAIN = "transformers"  # the source of models that are held by no other package
 @cache
 def sources() -> dict[str, str]:
     """Return the adapter module of each source except the plain one, by name."""
-    found = {entry.name: entry.value for entry in entry_points(GROUP)}
-    return dict(sorted((found | checkout().get("entry-points", {}).get(GROUP, {})).items()))
+    installed = {entry.name: entry.value for entry in entry_points(GROUP)}
+    return dict(sorted((installed | checkout().get("entry-points", {}).get(GROUP, {})).items()))
 
 
 def registered_names() -> list[str]:

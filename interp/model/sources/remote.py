@@ -146,12 +146,12 @@ class RemoteModel(Model):
 
     def _steps(self, inputs: Inputs) -> dict[str, HeadChanges]:
         """Return the changes of the active edits, by module."""
-        found: dict[str, HeadChanges] = {}
+        steps: dict[str, HeadChanges] = {}
         for edit in self.current_edits:
             for site in self.sites:
                 if edit.applies(site):
-                    found.setdefault(site.module, []).append(_step(edit, site, inputs))
-        return found
+                    steps.setdefault(site.module, []).append(_step(edit, site, inputs))
+        return steps
 
     def gated_logits(
         self,
@@ -190,12 +190,12 @@ class RemoteModel(Model):
             NonFiniteError: NaN or infinity in an attention output; names the layer.
         """
         real = [_real(inputs, site) for site in self.sites]
-        found = self.runs.z_totals(inputs, self.sites, real, by_position)
-        for site, numbers in zip(self.sites, found, strict=True):
+        totals = self.runs.z_totals(inputs, self.sites, real, by_position)
+        for site, numbers in zip(self.sites, totals, strict=True):
             self._require_finite(site, numbers)
         return {
             site: (numbers["total"], mask)
-            for site, numbers, mask in zip(self.sites, found, real, strict=True)
+            for site, numbers, mask in zip(self.sites, totals, real, strict=True)
         }
 
     def mean_z(
@@ -256,10 +256,10 @@ class RemoteModel(Model):
                 else:
                     self._refuse(f"{label} asks for {type(reduction).__name__}")
             wanted.append(mine)
-        found = self.runs.means(inputs, sites, wanted, masks, self._steps(inputs))
-        for site, numbers in zip(sites, found, strict=True):
+        results = self.runs.means(inputs, sites, wanted, masks, self._steps(inputs))
+        for site, numbers in zip(sites, results, strict=True):
             self._require_finite(site, numbers)
-        return {site: numbers["means"] for site, numbers in zip(sites, found, strict=True)}
+        return {site: numbers["means"] for site, numbers in zip(sites, results, strict=True)}
 
     def while_generating(
         self, prompts: Any, max_new_tokens: int, statistics: Sequence[str] = ("entropy",)

@@ -26,7 +26,7 @@ def unwrapped(module: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
 
 
 def _inside(module: nn.Module) -> nn.Module | None:
-    own: Any = module
+    wrapper: Any = module
     compiled = module._modules.get("_orig_mod")  # attribute of torch.compile
     if compiled is not None:
         return compiled
@@ -34,15 +34,15 @@ def _inside(module: nn.Module) -> nn.Module | None:
         return module.module
     base = getattr(module, "get_base_model", None)
     if callable(base) and hasattr(module, "peft_config"):
-        config = getattr(own, "active_peft_config", None)
+        config = getattr(wrapper, "active_peft_config", None)
         if getattr(config, "is_prompt_learning", False):
             raise LoadError(
                 f"{type(module).__name__} puts learned vectors before the prompt "
                 f"({type(config).__name__}), and positions would no longer be the prompt's; pass "
                 "the model without them: get_base_model()"
             )
-        found = base()
-        return found if isinstance(found, nn.Module) else None
+        inner = base()
+        return inner if isinstance(inner, nn.Module) else None
     return None
 
 
