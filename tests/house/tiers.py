@@ -33,6 +33,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SECOND = ROOT / "tests" / "second_tier.txt"
 COSTS = "INTERP_TEST_COSTS"
+WITHOUT_RIGHTS = "tests/core/test_store.py::test_a_folder_that_may_not_be_written"
+"""It takes rights from the process that coverage needs for its file."""
 SETTINGS = "[run]\nbranch = True\nsource = interp,interp_kernels\ndata_file = {}\n"
 HEAD = """\
 # Tests of the second tier besides those with the mark `slow`: cheaper tests reach what they reach.
@@ -63,6 +65,7 @@ def measured(folder: Path) -> None:
     settings = folder / "settings"
     settings.write_text(SETTINGS.format(folder / "coverage"))
     words = f"-q -n 2 -p house.tiers --cov --cov-context=test --cov-config={settings} --cov-report="
+    words += f" --deselect {WITHOUT_RIGHTS}"
     subprocess.run(
         [sys.executable, "-m", "pytest", *words.split(), "-m", "not slow and not gpu"],
         cwd=ROOT,
@@ -77,13 +80,13 @@ def costs(folder: Path) -> dict[str, float]:
     return dict(map(json.loads, lines))
 
 
-def inside_functions(path: str) -> set[int]:
+def inside_functions(path: str) -> list[int]:
     """Return the lines of a file that run when a function is called, not at import."""
     lines: set[int] = set()
     for node in ast.walk(ast.parse(Path(path).read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines.update(range(node.body[0].lineno, (node.end_lineno or 0) + 1))
-    return lines
+    return sorted(lines)
 
 
 def branches(folder: Path) -> dict[str, np.ndarray]:
@@ -92,16 +95,17 @@ def branches(folder: Path) -> dict[str, np.ndarray]:
     contexts = dict(data.execute("select id, context from context"))
     reached: dict[str, list[np.ndarray]] = defaultdict(list)
     start = 0
-    for number, path in data.execute("select id, path from file").fetchall():
-        lines = inside_functions(path)
+    for number, path in data.execute("select id, path from file where path like '%.py'").fetchall():
         rows = data.execute("select context_id, fromno, tono from arc where file_id = ?", [number])
-        table = np.array([x for x in rows if {abs(x[1]), abs(x[2])} & lines], np.int64)
+        table = np.array(rows.fetchall(), np.int64).reshape(-1, 3)
+        table = table[np.isin(np.abs(table[:, 1:]), inside_functions(path)).any(1)]
         if not len(table):
             continue
+        table = table[np.argsort(table[:, 0], kind="stable")]
         _, branch = np.unique(table[:, 1:], axis=0, return_inverse=True)
-        for context in np.unique(table[:, 0]):
-            test = contexts[context].partition("|")[0]
-            reached[test].append(branch.ravel()[table[:, 0] == context] + start)
+        ids, first = np.unique(table[:, 0], return_index=True)
+        for context, part in zip(ids, np.split(branch.ravel(), first[1:]), strict=True):
+            reached[contexts[context].partition("|")[0]].append(part + start)
         start += int(branch.max()) + 1
     return {test: np.unique(np.concatenate(parts)) for test, parts in reached.items() if test}
 
