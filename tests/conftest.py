@@ -70,14 +70,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the first tier: what is not slow, needs no GPU, and is not listed for the second."""
+    """Mark the tiers: the second has what is slow or listed for it, and is not exhaustive."""
     from house.tiers import listed
 
     later = set(listed())
     for item in items:
-        marked = any(item.get_closest_marker(name) for name in ("slow", "gpu"))
-        if not marked and later.isdisjoint({item.nodeid, item.nodeid.partition("[")[0]}):
-            item.add_marker("first")
+        if any(item.get_closest_marker(name) for name in ("exhaustive", "gpu")):
+            continue
+        waits = item.get_closest_marker("slow") or later & {
+            item.nodeid,
+            item.nodeid.partition("[")[0],
+        }
+        item.add_marker("second" if waits else "first")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -13,6 +13,7 @@ import pytest
 from fixtures.commands import invoked
 from profiles.effects_by_hand import FEW, repeats
 from rounding import changes, stays
+from sampled import sampled
 
 import interp
 from interp import bundled
@@ -70,19 +71,17 @@ def test_the_order_of_heads_with_equal_weights_stays(moved: Any) -> None:
     stays(moved, answer, range(2))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SCORED)
+@pytest.mark.parametrize("name", sampled(SCORED))
 def test_roles_and_orders_stay(moved: Any, name: str) -> None:
     stays(moved, lambda: printed("score", name, "--verbose"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "task",
-    [
+    sampled(
         pytest.param(task, marks=[pytest.mark.xfail(strict=True, reason=TURNED)] * (task in TURNS))
         for task in ("induction", *ON_KNOWN)
-    ],
+    ),
 )
 def test_circuits_stay(moved: Any, task: str) -> None:
     stays(moved, lambda: circuit_of(task, 6))

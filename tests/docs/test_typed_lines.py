@@ -14,6 +14,7 @@ from docs.typed_files import supply
 from docs.typed_lines import HELP, PAGE_LINES, ROOT, Line
 from docs.typed_run import in_fork, in_shell, until_address
 from fixtures.commands import called
+from sampled import sampled
 from together import over
 
 NETWORK = "needs a server that is not here"
@@ -114,8 +115,9 @@ def test_the_command_under_the_first_picture(tmp_path: Path, home: Path) -> None
     assert (tmp_path / "page.html").is_file()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", [name for name, lines in PAGE_LINES.items() if lines])
+@pytest.mark.parametrize(
+    "page", sampled([name for name, lines in PAGE_LINES.items() if lines], ["README"])
+)
 def test_the_lines_of_a_page_are_typed(page: str, tmp_path: Path, home: Path) -> None:
     """Of the page on papers every fourth line is typed; INTERP_EVERY_LINE=1 types all."""
     folder = tmp_path / "empty"
@@ -124,8 +126,7 @@ def test_the_lines_of_a_page_are_typed(page: str, tmp_path: Path, home: Path) ->
     assert typed(PAGE_LINES[page][::step], folder, home, process=page == "README") == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("line", HELP, ids=str)
+@pytest.mark.parametrize("line", sampled(HELP), ids=str)
 def test_the_lines_of_a_help_text_are_typed(line: Line, tmp_path: Path, home: Path) -> None:
     folder = tmp_path / "empty"
     folder.mkdir()

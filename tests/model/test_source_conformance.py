@@ -1,6 +1,6 @@
 """One suite over every way of holding a model: the same weights must give the same numbers.
 
-Few families here, every family that a source can hold in the slow tests.
+Few families here, a third of those that a source can hold in the slow tests, all in the exhaustive.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from functools import cache
 import pytest
 import torch
 from model.source_objects import NO_ATTENTION, NO_BRIDGE, NOT_OURS, TEXT, load_as, same
+from sampled import sampled
 from zoo.legacy import LEGACY
 
 import interp
@@ -61,7 +62,7 @@ def can_hold(source: str, name: str) -> bool:
 def cases(sources: tuple[str, ...], families: tuple[str, ...]) -> list:
     few = [(s, n) for s in sources for n in FEW if can_hold(s, n)]
     rest = [(s, n) for s in sources for n in families if can_hold(s, n) and n not in FEW]
-    return [*few, *(pytest.param(s, n, marks=pytest.mark.slow) for s, n in rest)]
+    return [*few, *sampled(pytest.param(s, n) for s, n in rest)]
 
 
 @pytest.mark.parametrize(

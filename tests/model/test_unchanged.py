@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import zoo
+from sampled import sampled
 from torch import nn
 from transformers import BigBirdConfig, BigBirdForMaskedLM, LlamaConfig, LlamaForCausalLM
 
@@ -15,16 +16,13 @@ import interp
 from interp.core.errors import InterpError, UnreadableAttention
 from interp.model.hooks.inference import unchanged
 
-CASES = [
-    pytest.param(
-        family,
-        attention,
-        id=f"{family.name}-{attention}",
-        marks=() if family.name in ("llama", "bert", "t5", "vit") else (pytest.mark.slow,),
-    )
+FAMILIES = [
+    pytest.param(family, attention, id=f"{family.name}-{attention}")
     for family in zoo.FAMILIES.values()
     for attention in family.attentions
 ]
+QUICK = [x for x in FAMILIES if x.values[0].name in ("llama", "bert", "t5", "vit")]
+CASES = QUICK + sampled(x for x in FAMILIES if x not in QUICK)
 
 
 def looks(module: nn.Module) -> dict[str, Any]:

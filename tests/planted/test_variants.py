@@ -21,8 +21,9 @@ from training.forms.rule import Rule
 
 IDS = torch.randint(4, 60, (2, 23), generator=torch.Generator().manual_seed(3))
 EVERY = forms.variant_names("text")
-# Two scores of each form take most of the time: every third form is scored in the first tier.
-SCORED = [n if i % 3 == 0 else pytest.param(n, marks=pytest.mark.slow) for i, n in enumerate(EVERY)]
+# Two scores of each form take most of the time: every third form is scored in the tiers.
+REST = (pytest.mark.slow, pytest.mark.exhaustive)
+SCORED = [n if i % 3 == 0 else pytest.param(n, marks=REST) for i, n in enumerate(EVERY)]
 SUMS = {"1", "at most 1", "constant", "absolute 1", "any"}
 METRICS = ["induction", "previous_token", "entropy", "largest_weight", "first_token"]
 

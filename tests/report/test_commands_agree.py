@@ -21,6 +21,7 @@ import zoo
 from beside import STORIES
 from circuits.speller import speller
 from report.test_agreement import disagreeing, heading_of, rounding, value
+from sampled import sampled
 from transformers import GPT2LMHeadModel
 
 from interp.circuits.result import Circuit
@@ -144,7 +145,7 @@ def models_of(task: str, folder: Path) -> Iterator[str]:
         yield str(STORIES)
 
 
-@pytest.mark.parametrize("task", list(TASKS))
+@pytest.mark.parametrize("task", sampled(TASKS))
 def test_circuits_of_every_task(run, tmp_path, task) -> None:
     asked = ["--task", task, "-m", "attribution_patching", *FEW]
     if len(TASKS[task].templates) > 1:

@@ -1,0 +1,24 @@
+"""Sweeps over many cases, of which `.ci/run` tries every third, and `.ci/exhaustive` the others."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import pytest
+
+EVERY = 3
+
+
+def sampled(cases: Iterable[Any], always: Collection[Any] = ()) -> list[Any]:
+    """Mark cases as slow: every third, and those of `always`; the others are exhaustive too."""
+    marked = []
+    for number, case in enumerate(cases):
+        values, marks, name = (
+            (case.values, [*case.marks], case.id) if hasattr(case, "marks") else ((case,), [], None)
+        )
+        marks.append(pytest.mark.slow)
+        if number % EVERY and values[0] not in always:
+            marks.append(pytest.mark.exhaustive)
+        marked.append(pytest.param(*values, marks=marks, id=name))
+    return marked
