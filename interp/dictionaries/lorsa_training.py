@@ -22,10 +22,10 @@ from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
 from interp.core.result_rows import ResultRows
 from interp.dictionaries.activations import FIRST, ROWS, counted_rows
-from interp.dictionaries.curve_columns import CURVE_FACTS, curve_columns
 from interp.dictionaries.dictionary import DictionaryMismatch
 from interp.dictionaries.lorsa import WEIGHTS, Lorsa, LorsaUnits, rotary_base
 from interp.dictionaries.profile import DETECTORS, profile_units
+from interp.dictionaries.training import CURVE_FACTS, curve_columns
 from interp.model.content import result_provenance
 from interp.model.layer_tensors import require_place, run_at, watched_places
 from interp.model.model_argument import takes_model

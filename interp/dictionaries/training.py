@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -15,7 +16,6 @@ from interp.core.prompts import Prompts, bos_id
 from interp.core.protocols import Progress
 from interp.core.result_rows import ResultRows
 from interp.dictionaries.activations import FIRST, ROWS, ActivationStream, RowPair
-from interp.dictionaries.curve_columns import CURVE_FACTS, curve_columns
 from interp.dictionaries.dictionary import Dictionary
 from interp.dictionaries.training_loop import checked_settings, fitted_dictionary
 from interp.model.content import result_provenance
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from interp.model.model import Model
+
+CURVE_FACTS = {"metric": "explained_variance", "unit": "share of the variance of a batch"}
 
 
 @takes_model
@@ -243,3 +245,10 @@ def training_figure(curve: ResultRows) -> go.Figure:
 
 
 present("DictionaryTraining", summary=dictionary_training_summary, plot=training_figure)
+
+
+def curve_columns(curve: Mapping[str, Sequence[float]], n: int) -> dict[str, Any]:
+    """Return the columns of a curve, whose score is the explained variance of each step's batch."""
+    columns: dict[str, Any] = {name: list(values) for name, values in curve.items()}
+    columns["score"] = columns.pop("explained_variance")
+    return columns | {"sem": np.nan, "n": n}

@@ -23,7 +23,7 @@ from interp.model.model_argument import takes_model
 from interp.safety.prompts import PromptSets
 
 if TYPE_CHECKING:
-    from interp.causal.game.estimate import RunEstimate
+    from interp.causal.game.interface import RunEstimate
     from interp.model.model import Model
 
 # The authors' forms, in the limit of their small factor (1e-4 to 1e-10): queries or keys times

@@ -21,8 +21,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.causal.game.estimate import RunEstimate
 from interp.causal.game.game import Game
+from interp.causal.game.interface import RunEstimate
 from interp.causal.game.pace import timed
 from interp.causal.game.patching import rebuilt, tensors_in
 from interp.causal.game.replay import CleanRun, pick, run

@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.causal.game.batches import GameBatch, make_batches
-from interp.causal.game.estimate import RunEstimate
+from interp.causal.game.interface import RunEstimate
 from interp.causal.game.interventions import INTERVENTIONS, check_kind
 from interp.causal.game.ledger import Ledger, identity
 from interp.causal.game.pace import Pace, estimated

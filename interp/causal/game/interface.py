@@ -1,7 +1,8 @@
-"""Interface of a game for its ledger and its time estimate."""
+"""Interface of a game for its ledger and its time estimate, and the estimate of a run."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -66,3 +67,22 @@ class PlayedGame(Protocol):
     def evaluate(self, number: int, pack: Pack, table: Tensor) -> Tensor:
         """Return the values of the coalitions of a pack on a batch."""
         ...
+
+
+@dataclass(frozen=True)
+class RunEstimate:
+    """Estimated cost of a run before it starts."""
+
+    coalitions: int
+    seconds: float
+    n_bytes: int
+    share: float  # share of the block runs that full forward passes would need
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        text = (
+            f"{self.coalitions} coalitions: about {self.seconds:.0f} s, "
+            f"{self.n_bytes / 2**20:.0f} MiB beside the weights; "
+            f"{self.share:.0%} of the block runs of full forward passes"
+        )
+        return text + "".join(f"; {note}" for note in self.notes)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from interp.causal.game.estimate import RunEstimate
+from interp.causal.game.interface import RunEstimate
 from interp.causal.game.packing import Pack
 from interp.model.hooks.inference import inference
 

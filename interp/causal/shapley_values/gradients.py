@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from interp.causal.game.estimate import RunEstimate
 from interp.causal.game.game import Game
+from interp.causal.game.interface import RunEstimate
 from interp.causal.gate_derivatives import coalition_gradients
 from interp.causal.shapley_values.permutations import at_least_usual
 from interp.causal.shapley_values.solution import (
