@@ -24,7 +24,7 @@ from interp.core.prompts import Prompts
 from interp.profiles.explain import Description
 from interp.profiles.first_look import Look
 from interp.profiles.gradient_look import entries_of
-from interp.profiles.position import logits_of_position
+from interp.profiles.log_linear import logits_of_position
 from interp.profiles.reading import Reading
 from interp.profiles.rows_read import AttentionRows, sink_of
 from interp.profiles.rules import names_in, repeated_in

@@ -23,7 +23,7 @@ def importance_text(results: Sequence[Importance], *, top: int = 5) -> str:
         top: number of heads to print.
     """
     from interp.core.columns import prompt_counts, with_error
-    from interp.core.sign import SIGN
+    from interp.core.order import SIGN
 
     rows, notes = [("score", "head", "value", "null", "n", "unit")], []
     for result in results:
