@@ -29,7 +29,7 @@ from interp.profiles.reading import Reading
 from interp.profiles.rows_read import AttentionRows, sink_of
 from interp.profiles.rules import names_in, repeated_in
 from interp.profiles.second_look import CONTROLS, RUNGS, RowModels
-from interp.profiles.stored_arrays import StoredArrays
+from interp.profiles.steps import StoredArrays
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int

@@ -23,7 +23,7 @@ from interp.profiles.log_linear import (
     position_features,
     sparse,
 )
-from interp.profiles.stored_arrays import StoredArrays
+from interp.profiles.steps import StoredArrays
 from interp.profiles.token_model import TokenGroup, TokenPage, fit_tokens
 
 if TYPE_CHECKING:

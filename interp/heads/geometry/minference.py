@@ -89,7 +89,7 @@ def kept_masses(layer: LayerCall, keys: int) -> dict[str, Float[Tensor, "prompt 
     """
     import torch
 
-    from interp.heads.geometry._blocks import vertical_slash_mass
+    from interp.heads.geometry.vertical_slash import vertical_slash_mass
     from interp.heads.layer import mean_of_rows
 
     if keys < PARTS:

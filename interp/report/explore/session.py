@@ -27,7 +27,7 @@ from interp.report.explore.ablated import (
     position_logits,
 )
 from interp.report.explore.asked import AskedPrompt, checked_prompt, within_memory
-from interp.report.explore.explained import row_answer, rules_answer
+from interp.report.explore.encoded import row_answer, rules_answer
 from interp.report.explore.queries_keys import TILE, KeptPrompt
 from interp.report.explore.requests import GoingOn, Turns, ablation_of, fields, prompt_of
 from interp.report.explore.written import continuations
