@@ -345,7 +345,7 @@ ANALYSES = [
     ),
     mutant(
         "clusters_opened_by_any_key",
-        "interp/heads/geometry/_clusters.py",
+        "interp/heads/geometry/key_clusters.py",
         "near = (apart <= radius * spread) & representative[..., :t]",
         "near = apart <= radius * spread",
         "heads/geometry/test_new_measures.py::"

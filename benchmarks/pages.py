@@ -38,7 +38,7 @@ from interp.core.table import HeadTable
 from interp.heads.patterns import View, long_view, view
 from interp.report.atlas.build import build_atlas
 from interp.report.atlas.page import atlas_page
-from interp.report.circuit_page import circuit_page
+from interp.report.circuit_graph import circuit_page
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))  # the browser that the tests drive

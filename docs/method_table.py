@@ -22,7 +22,7 @@ from typing import Any
 from interp.causal.comparison.questions import METHODS as QUESTIONS
 from interp.causal.game.interventions import INTERVENTIONS, Intervention
 from interp.core.calibration import chance_of
-from interp.core.docstring import section
+from interp.core.declaration import section
 from interp.core.entry import Entry
 from interp.core.registry import ATTRIBUTION_METHODS, METRICS, REGISTRIES
 from interp.model.edits import gate

@@ -43,7 +43,7 @@ from .model.load import load
 from .model.model import Model
 from .model.recorded.recording import record_activations
 from .profiles.run import profile
-from .report.atlas.atlas_file import write_report
+from .report.atlas.page import write_report
 
 __version__: str
 

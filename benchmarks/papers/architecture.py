@@ -12,8 +12,8 @@ from torch import nn
 
 import interp
 from benchmarks.paper_findings import Finding
-from interp.heads.geometry._selectable import selectable
 from interp.heads.geometry._spectra import log_condition
+from interp.heads.geometry.selection import selectable
 from papers.beside import COMPARABLE, KINDS, SOFTMAX, loss, losses
 from papers.finding import claim, exact, mean
 from training import alike, forms

@@ -9,7 +9,7 @@ from torch import Tensor
 import interp
 from interp.core.prompts import Prompts
 from interp.core.registry import METRICS
-from interp.heads.geometry._pieces import entropies, in_other_piece
+from interp.heads.geometry.parallel_entropy import entropies, in_other_piece
 from interp.heads.outliers import replace_channel
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site

@@ -285,5 +285,5 @@ def learned_head_weights_summary(found: ResultRows) -> str:
 present(
     "LearnedHeadWeights",
     summary=learned_head_weights_summary,
-    text="interp.report.printed.top:top_text",
+    text="interp.report.printed.tables:top_text",
 )

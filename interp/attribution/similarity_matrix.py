@@ -317,5 +317,5 @@ present(
     "SimilarityMatrix",
     summary=similarity_matrix_summary,
     plot=similarity_matrix_figure,
-    text="interp.report.printed.top:top_text",
+    text="interp.report.printed.tables:top_text",
 )

@@ -18,8 +18,8 @@ from interp.causal.game.game import Game, RunEstimate
 from interp.causal.importance import Importance, make_importance
 from interp.causal.task import Task
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
+from interp.core.order import ALONE
 from interp.core.protocols import Progress
-from interp.core.sign import ALONE
 from interp.core.steps import finishing
 from interp.model.model_argument import takes_model
 

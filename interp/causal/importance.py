@@ -22,9 +22,9 @@ from jaxtyping import Float
 from interp.causal.game.players import Players
 from interp.core import clusters as grouped
 from interp.core.intervals import ErrorPart, MeanIntervals, around, mean_intervals
+from interp.core.order import HELPS, SIGN, sign_of
 from interp.core.presenter import present
 from interp.core.result import Result
-from interp.core.sign import HELPS, SIGN, sign_of
 from interp.core.standard_errors import standard_error
 from interp.core.statistics import DRAWS, bootstrap_interval
 from interp.core.table import HeadTable

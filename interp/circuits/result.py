@@ -426,7 +426,7 @@ class Circuit(CircuitFiles, Result):
 present(
     Circuit,
     plot="interp.report.circuit_drawing:draw",
-    page="interp.report.circuit_page:circuit_page",
+    page="interp.report.circuit_graph:circuit_page",
     networkx="interp.report.circuit_formats:networkx_of",
     graphml="interp.report.circuit_formats:graphml_of",
     dot="interp.report.circuit_formats:dot_of",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from interp.cli.texts import require_tokens
+from interp.cli.inputs import require_tokens
 from interp.cli.written import as_given
 from interp.core.errors import InterpError
 
@@ -52,7 +52,7 @@ def attributions(
             yield results[-1]
     if not results:
         return
-    from interp.report.attribution_files import standing_warning, write_attributions
+    from interp.report.tokens import standing_warning, write_attributions
 
     warning = standing_warning(chosen)
     if warning:

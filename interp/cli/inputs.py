@@ -1,16 +1,18 @@
-"""Inputs that a run makes for a function from options: tasks, prompts, reference texts, labels."""
+"""Inputs that a run makes for a function from options: tasks, prompts, texts, labels."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from interp.causal.game.interventions import INTERVENTIONS, ON_PAIRS, over_corpus
 from interp.causal.task_rows import task_rows
-from interp.cli.reference import reference_prompts, require_reference
 from interp.cli.run import Input, Run
-from interp.cli.texts import asked_texts
-from interp.core.errors import OptionError
+from interp.core.errors import OptionError, PromptError
 from interp.core.result_folder import kept_folder
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
 
 
 def is_contrast(task: str) -> bool:
@@ -141,3 +143,48 @@ def _require_asked(run: Run) -> None:
 
 ASKED = Input(_asked, ("text", "file"), _require_asked)
 """One text, or those of a file."""
+
+
+def asked_texts(text: str | None, file: Path | None) -> list[str]:
+    """Return the texts to explain."""
+    if (text is None) == (file is None):
+        raise OptionError("give one --text, or --file with one text per line")
+    if text is not None and not text.strip():
+        raise OptionError("the text is empty; give at least one word")
+    from interp.attribution.evaluation.run import read_texts
+
+    return read_texts([text] if text is not None else file)  # type: ignore[list-item]
+
+
+def require_tokens(special, text: str) -> None:
+    """Raise PromptError unless at least two tokens are not special."""
+    n = int((~special).sum())
+    if n < 2:
+        raise PromptError(
+            f"{text!r} has {n} token(s) that are not special, so there is nothing to compare; "
+            f"give a longer text"
+        )
+
+
+def require_reference(kind: str, reference: Path | None, of: str = "--kind") -> None:
+    """Raise OptionError if the kind of ablation and the reference prompts do not fit."""
+    needed = INTERVENTIONS[ON_PAIRS.get(kind, kind)].needs == "corpus"
+    if needed and reference is None:
+        raise OptionError(
+            f"{of} {kind} needs user-supplied prompts; name their file with --reference"
+        )
+    if not needed and reference is not None:
+        raise OptionError(
+            f"--reference applies to {of} {over_corpus()} only; omit it for {of} {kind}"
+        )
+    if reference is not None and not reference.is_file():
+        raise OptionError(f"--reference {reference} is not a file; give a text file of prompts")
+
+
+def reference_prompts(reference: Path | None, model: Model) -> dict[str, Any]:
+    """Return the argument `reference` of a game; empty if no file is given."""
+    if reference is None:
+        return {}
+    from interp.core.prompts import from_file
+
+    return {"reference": from_file(reference, model)}

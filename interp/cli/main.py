@@ -14,11 +14,17 @@ from typing import Any
 
 import click
 
-from interp.cli.closed_pipe import EXIT_CODE, ReaderGone, watched_streams
 from interp.cli.context import COMMAND, DEBUG
 from interp.cli.folder import NamedGroup
 from interp.cli.installed_commands import Commands
-from interp.cli.stopping import INTERRUPTED, kept_warnings_as_notes, stopping_signals
+from interp.cli.stopping import (
+    INTERRUPTED,
+    PIPE_CLOSED,
+    ReaderGone,
+    kept_warnings_as_notes,
+    stopping_signals,
+    watched_streams,
+)
 from interp.cli.wrapping import gated_streams, print_text
 from interp.core.errors import InterpError, OptionError, UnknownName, is_panic
 from interp.core.installed import version
@@ -66,7 +72,7 @@ class Interp(NamedGroup):
                     traceback.print_exc()  # here, where it passes the gate
                     sys.exit(1)
         except ReaderGone:
-            sys.exit(EXIT_CODE)
+            sys.exit(PIPE_CLOSED)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments, and store them as they were given."""

@@ -1,7 +1,8 @@
-"""Folders of stored results: how commands name, open and select them."""
+"""Folders of stored results: how commands name, open, select and tell them from models."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,3 +84,11 @@ def frame_text(results: Any) -> str:
         else "no rows"
         for frame in results
     )
+
+
+def parted(sources: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the folders and tables of results among arguments, and the models."""
+    from interp.report.atlas.sources import is_results
+
+    results = [source for source in sources if is_results(Path(source).expanduser())]
+    return results, [source for source in sources if source not in results]

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from interp.core.declaration import Declaration, like
-from interp.core.docstring import section, with_shared
+from interp.core.declaration import Declaration, like, section, with_shared
 from interp.core.errors import OptionError
 from interp.core.order import signed
 from interp.core.signature import Source

@@ -1,4 +1,4 @@
-"""Installed packages: the version of interp, and what other packages register by entry points.
+"""Installed packages: version of interp, entry points of other packages, functions of numba.
 
 An installed package adds to interp by lines of its `pyproject.toml`:
 
@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -145,3 +145,25 @@ def version() -> str:
 
     here = str(Path(__file__).parents[2])  # the metadata beside these files, not of another copy
     return next((package.version for package in distributions(name="interp", path=[here])), UNKNOWN)
+
+
+def compiled_by_numba(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Return a decorator that compiles a function on its first call, kept in numba's cache.
+
+    Without numba the function raises OptionError when it is called, with the command that installs
+    it: in plain Python it would take hundreds of times as long.
+    """
+    try:
+        from numba import njit
+    except ImportError as error:
+        return partial(_refused, error)
+    return njit(cache=True, **options)
+
+
+def _refused(error: ImportError, function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def missing(*args: Any, **kwargs: Any) -> Any:
+        purpose = f"{function.__module__}, which computes in compiled code,"
+        raise package_error(error, purpose, "numba", "pip install 'interp[kernels]'") from error
+
+    return missing

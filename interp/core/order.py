@@ -1,4 +1,4 @@
-"""Order in which heads are displayed, by the meaningful end of a metric's scale."""
+"""Order in which heads are displayed, by the meaningful end of a scale; sign of causal scores."""
 
 from __future__ import annotations
 
@@ -55,3 +55,15 @@ def first(rows: pd.DataFrame, k: int, by: str, declared: str | None = None) -> p
         return rows.iloc[order[:k]]
     high = (k + 1) // 2
     return rows.iloc[[*order[:high], *order[len(order) - (k - high) :]]]
+
+
+HELPS = "(+ helps)"
+"""Text after the unit of a signed score; `SIGN` states it in full."""
+ALONE = "(+ better than the whole layer)"
+"""Text after the unit of `all_but_one`."""
+SIGN = "positive: the task goes better with the head than without it"
+
+
+def sign_of(of: str, higher_is_better: bool, magnitude: bool = False) -> int:
+    """Return the factor that turns a change of the task into a score positive for helpful heads."""
+    return 1 if magnitude or (of == "presence") == higher_is_better else -1

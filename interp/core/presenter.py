@@ -1,6 +1,6 @@
 """Presenters: what each kind of result looks like, registered by the file that makes the result.
 
-    present("SourceMass", summary=source_mass_summary, text="interp.report.printed.top:top_text")
+    present("SourceMass", summary=source_mass_summary, text="interp.report.printed.tables:top_text")
 
 stands at the end of that file, for a class or for a kind of `ResultRows`. A form is a function, or
 its name "module:function", which is imported when it is called. A class takes what it does not

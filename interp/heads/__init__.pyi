@@ -4,8 +4,8 @@ from .between_models.quantised import quantised_heads
 from .checkpoints.emergence import emergence
 from .declaration import Analysis, detector, experiment, measurement, statistic
 from .estimate import choose_engine, estimate_score, readable
+from .geometry.minference import minference_kinds
 from .machine_limits import roofline
-from .minference import minference_kinds
 from .scoring import score
 from .trials import Lab, Trials
 from .weights._composition import composition_scores

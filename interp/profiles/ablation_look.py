@@ -24,12 +24,12 @@ from interp.core.prompts import Prompts
 from interp.profiles.explain import Description
 from interp.profiles.first_look import Look
 from interp.profiles.gradient_look import entries_of
-from interp.profiles.position import logits_of_position
+from interp.profiles.log_linear import logits_of_position
 from interp.profiles.reading import Reading
 from interp.profiles.rows_read import AttentionRows, sink_of
 from interp.profiles.rules import names_in, repeated_in
 from interp.profiles.second_look import CONTROLS, RUNGS, RowModels
-from interp.profiles.stored_arrays import StoredArrays
+from interp.profiles.steps import StoredArrays
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int

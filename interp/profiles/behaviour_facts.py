@@ -16,7 +16,7 @@ from interp.profiles.reading_clusters import Behaviour, clustered
 if TYPE_CHECKING:
     from interp.model.model import Model
     from interp.profiles.corpus import TextWindow
-    from interp.profiles.edge_effects import EdgeEffects
+    from interp.profiles.head_edges import EdgeEffects
     from interp.profiles.rules import KeyRule
     from interp.profiles.second_look import JudgedRows
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from interp.core.errors import OptionError
 from interp.profiles.ablation_look import AblationSums, ablation_look
 from interp.profiles.corpus import FEWEST
-from interp.profiles.edge_effects import EdgeEffects
 from interp.profiles.effect_numbers import Estimates, HeadEffects, exact_numbers
 from interp.profiles.gradient_look import GradientSums, gradient_look
+from interp.profiles.head_edges import EdgeEffects
 from interp.profiles.predictions import Prediction
 from interp.profiles.writes import HeadWrites
 

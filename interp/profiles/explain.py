@@ -11,10 +11,19 @@ import numpy as np
 import torch
 
 from interp.profiles.first_look import Look, Sums, summed, visible_groups
-from interp.profiles.log_linear import Features, Sheet, fit_row_models, log_rows, sparse
-from interp.profiles.position import N_OFFSETS, logits_of_position, position_features
-from interp.profiles.single_rules import fit_single_rules, mass_on_rules
-from interp.profiles.stored_arrays import StoredArrays
+from interp.profiles.log_linear import (
+    N_OFFSETS,
+    Features,
+    Sheet,
+    fit_row_models,
+    fit_single_rules,
+    log_rows,
+    logits_of_position,
+    mass_on_rules,
+    position_features,
+    sparse,
+)
+from interp.profiles.steps import StoredArrays
 from interp.profiles.token_model import TokenGroup, TokenPage, fit_tokens
 
 if TYPE_CHECKING:

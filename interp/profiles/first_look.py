@@ -10,11 +10,11 @@ import numpy as np
 import torch
 
 from interp.model.each_batch import each_batch
-from interp.profiles.position import position_features
+from interp.profiles.log_linear import position_features
 from interp.profiles.reading import TokenReader
 from interp.profiles.rows_read import AttentionRows, read_rows
 from interp.profiles.rules import KeyRule, masks_of
-from interp.profiles.stored_arrays import StoredArrays
+from interp.profiles.steps import StoredArrays
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int

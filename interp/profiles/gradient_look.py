@@ -19,7 +19,7 @@ from interp.core.prompts import Prompts
 from interp.model.hooks.inference import inference
 from interp.profiles.edges import vector_length
 from interp.profiles.rows_read import AttentionRows, sink_of
-from interp.profiles.stored_arrays import StoredArrays
+from interp.profiles.steps import StoredArrays
 from interp.profiles.writes import STREAMS, HeadWrites
 
 if TYPE_CHECKING:

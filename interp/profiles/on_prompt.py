@@ -12,7 +12,7 @@ from interp.core.errors import OptionError
 from interp.core.ties import ordered_by
 from interp.profiles.corpus import TextWindow
 from interp.profiles.first_look import Look
-from interp.profiles.position import logits_of_position
+from interp.profiles.log_linear import logits_of_position
 from interp.profiles.rows_read import FLOOR, described_sites
 from interp.profiles.rules import KeyRule, chosen_rules
 

@@ -25,8 +25,7 @@ from interp.profiles.rows_read import described_sites
 from interp.profiles.rules import chosen_rules
 from interp.profiles.run import live_rules, next_document, wanted_heads
 from interp.profiles.second_look import CONTROLS, MEASURES, RUNGS, JudgedRows, second_look
-from interp.profiles.steps import ProfileSteps
-from interp.profiles.stored_arrays import StoredArrays
+from interp.profiles.steps import ProfileSteps, StoredArrays
 from interp.profiles.token_model import token_vectors
 
 if TYPE_CHECKING:

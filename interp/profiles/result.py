@@ -7,19 +7,57 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from interp.core.errors import UnknownName
 from interp.core.presenter import drawn, present
 from interp.core.result import Result
 from interp.profiles.behaviours import Behaviours
-from interp.profiles.row_model import RowModel
 from interp.profiles.sentence import sentence_of
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
-    from jaxtyping import Float
+    from jaxtyping import Float, Int
 
     from interp.core.head import Head
+    from interp.profiles.explain import Description
+
+
+@dataclass(frozen=True, eq=False)
+class RowModel:
+    """Parameters of position and of the rules of every head, means over both parts of the text.
+
+    Args:
+        rules: names of the rules.
+        position: parameters of the features of positions, heads in the order of the profile.
+        parameters: of the rules, on top of position.
+        tokens: ids of the tokens of the corpus.
+        counts: how often each occurs, by which tokens are rare or frequent.
+    """
+
+    rules: tuple[str, ...]
+    position: Float[np.ndarray, "head feature"]
+    parameters: Float[np.ndarray, "head rule"]
+    tokens: Int[np.ndarray, " token"]
+    counts: Int[np.ndarray, " token"]
+
+
+def row_model_of(
+    fitted: Sequence[Description],
+    heads: Sequence[int],
+    rules: Sequence[str],
+    corpus: Int[np.ndarray, " token"],
+) -> RowModel:
+    """Return the mean of the descriptions of both parts."""
+    tokens, counts = np.unique(corpus, return_counts=True)
+    position, parameters = (
+        np.stack([getattr(one, name).numpy()[list(heads)] for one in fitted]).mean(0)
+        for name in ("position", "rules")
+    )
+    return RowModel(
+        tuple(rules), position, parameters, tokens.astype(np.int32), counts.astype(np.int32)
+    )
+
 
 OFF_SINK, EXPLAINED = "share of attention off the sink", "share of the pattern explained"
 UNITS = {

@@ -30,8 +30,7 @@ from interp.profiles.head_edges import HeadEdges
 from interp.profiles.judgement import Judge
 from interp.profiles.predictions import prediction_of
 from interp.profiles.reads import TokenReads
-from interp.profiles.result import Profile, effect_rows, head_name, number_rows
-from interp.profiles.row_model import row_model_of
+from interp.profiles.result import Profile, effect_rows, head_name, number_rows, row_model_of
 from interp.profiles.rows_read import described_sites
 from interp.profiles.rules import chosen_rules
 from interp.profiles.second_look import JudgedRows, second_look

@@ -13,11 +13,9 @@ from interp.model.each_batch import each_batch
 from interp.profiles.edges import WindowEdges
 from interp.profiles.explain import Description
 from interp.profiles.first_look import Look, row_divergence, uniform_rows
-from interp.profiles.log_linear import log_rows
-from interp.profiles.position import logits_of_position
+from interp.profiles.log_linear import log_normaliser, log_rows, logits_of_position, mass_on_rules
 from interp.profiles.rows_read import AttentionRows
-from interp.profiles.single_rules import log_normaliser, mass_on_rules
-from interp.profiles.stored_arrays import StoredArrays
+from interp.profiles.steps import StoredArrays
 from interp.profiles.token_model import token_logits
 
 if TYPE_CHECKING:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from interp.core.errors import InterpError, OptionError
 from interp.core.shards import Shard
@@ -134,3 +135,50 @@ def _require_same_corpus(shards: Any, sample: Sample, shard: Shard | None) -> No
             f"{sample.facts['corpus']} has changed since the shards of this run began, so their "
             "steps do not fit together; restore it, or begin again with another folder"
         )
+
+
+class StoredArrays:
+    """Base of results of steps: dataclasses of arrays, tensors, and lists that are not empty.
+
+    They are kept as the bytes of one file, without pickles.
+    """
+
+    def to_bytes(self) -> bytes:
+        """Return all fields as the bytes of one file; booleans take a bit each."""
+        import numpy as np
+        import torch
+
+        parts = {}
+        for name, value in vars(self).items():
+            listed = isinstance(value, list)
+            for at, x in enumerate(value if listed else [value]):
+                kind = "tensor" if isinstance(x, torch.Tensor) else "array"
+                array = np.asarray(x)
+                shape = ",".join(map(str, array.shape)) if array.dtype == bool else ""
+                key = f"{name}|{at if listed else ''}|{kind}|{shape}"
+                parts[key] = np.packbits(array) if array.dtype == bool else array
+        file = io.BytesIO()
+        np.savez(file, **parts)
+        return file.getvalue()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Self:
+        """Read what `to_bytes` wrote."""
+        import numpy as np
+        import torch
+
+        values: dict[str, Any] = {}
+        with np.load(io.BytesIO(content)) as file:
+            for key in file.files:
+                name, at, kind, stated = key.split("|")
+                array = file[key]
+                if stated:
+                    shape = tuple(map(int, stated.split(",")))
+                    bits = np.unpackbits(array, count=int(np.prod(shape)))
+                    array = bits.reshape(shape).astype(bool)
+                value = torch.from_numpy(array) if kind == "tensor" else array
+                if at:
+                    values.setdefault(name, []).append(value)
+                else:
+                    values[name] = value
+        return cls(**values)

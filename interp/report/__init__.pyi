@@ -1,5 +1,5 @@
-from .atlas.atlas_file import write_report
 from .atlas.build import build_atlas
+from .atlas.page import write_report
 from .explore.notebook import Explorer
 from .paper import save_figure
 

@@ -20,7 +20,7 @@ present(
 present(
     "interp.core.table:HeadTable",
     plot="interp.draw.plot:heatmap",
-    report="interp.report.atlas.atlas_file:write_report",
+    report="interp.report.atlas.page:write_report",
     text="interp.report.printed.scores:head_table_text",
 )
 present("PromptMeans", text="interp.report.printed.means:means_text")

@@ -1,14 +1,18 @@
-"""Attributions as coloured text, on a page without scripts and in a notebook."""
+"""Attributions as coloured text, on a page without scripts and in a notebook, and their files."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from markupsafe import Markup
 
 from interp.bundled import attention_warning
+from interp.core.csv_rows import csv_text
+from interp.core.files import write_atomically
+from interp.core.json_document import json_document
 from interp.core.registry import ATTRIBUTION_METHODS
 from interp.core.tokens import shown
 from interp.draw.colours import Scale, ink, palette
@@ -17,6 +21,10 @@ from interp.draw.panel import bar, colour_class
 from interp.draw.svg import element
 
 if TYPE_CHECKING:
+    import pandas as pd
+
+    from interp.attribution.declaration import BoundMethod
+    from interp.attribution.evaluation.result import Faithfulness
     from interp.attribution.result import Attribution
 
 _ABOUT = (
@@ -160,3 +168,43 @@ def scale_text(one: Attribution) -> str:
         f"Colours from {scale.low:.3g} to {scale.high:.3g} {one.unit}, the largest score of a token"
         f"{kind}{' either way' if scale.signed else ''}.{more}"
     )
+
+
+def write_attributions(
+    found: Sequence[Attribution],
+    out: Mapping[str, Path],
+    *,
+    title: str,
+    command: str,
+    warning: str,
+) -> None:
+    """Write the requested files, each atomically."""
+    import pandas as pd
+
+    if html := out.get(".html"):
+        text = attribution_page(found, title=title, command=command, warning=warning)
+        write_atomically(html, text.encode())
+    if json_file := out.get(".json"):
+        whole: dict[str, Any] = {"warning": warning, "attributions": [f.to_dict() for f in found]}
+        write_atomically(json_file, json_document(whole, 1, str))
+    if csv := out.get(".csv"):
+        frames = [f.wide().assign(text=f.provenance.get("text", 0)) for f in found]
+        write_atomically(csv, csv_text(pd.concat(frames)).encode())
+
+
+def standing_warning(chosen: Sequence[BoundMethod]) -> str:
+    """Return the warning from `bundled:deceive` about the chosen pattern-based methods."""
+    from interp.attribution.evaluation.deceived import deceived
+
+    reading = [c for c in chosen if c.method.needs == "patterns"]
+    return deceived(reading, 8).warning if reading else ""
+
+
+def write_tables(found: Faithfulness, frame: pd.DataFrame, out: Mapping[str, Path]) -> None:
+    """Write the tokens of a text and the judgement of the methods, each atomically."""
+    if csv := out.get(".csv"):
+        write_atomically(csv, csv_text(frame).encode())
+    if json_file := out.get(".json"):
+        rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+        whole = {"tokens": rows, "against_random": found.against_random(), **found.to_dict()}
+        write_atomically(json_file, json_document(whole, 1, str))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Int
 
-from interp.core.numba_code import compiled_by_numba
+from interp.core.installed import compiled_by_numba
 
 Array = np.ndarray
 LEAST = -1e30  # score of an edge that must not be used

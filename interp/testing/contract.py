@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from interp.core.declaration import Declaration
-from interp.core.docstring import section
+from interp.core.declaration import Declaration, section
 from interp.core.errors import OptionError, UnknownName
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ from interp.heads.engine import (
     mean_over_rows,
     reduce_patterns,
 )
-from interp.heads.example_picture import picture
 from interp.heads.scoring import score, why_not
 from interp.model.calls.call import RecordedCall
 from interp.model.hooks.kernel_call import to_attention
 from interp.model.model_argument import one_model
+from interp.model.segments import segments_of_words
 from interp.testing.contract import (
     ContractError,
     check_declared_options,
@@ -34,6 +34,7 @@ from interp.testing.contract import (
 )
 
 if TYPE_CHECKING:
+    from interp.heads.declaration import Analysis
     from interp.model.model import Model
 
 MODEL = "planted:noise"
@@ -279,3 +280,23 @@ def _score_of(found: BoundAnalysis, pattern: torch.Tensor) -> float:
     attention = to_attention(call, real, torch.tensor([TOKENS]))
     values = attention_statistics_of(call, attention, [mass, targets], "stored")
     return float(mean_over_rows(values[mass.name], values[targets.name], real, 1))
+
+
+def picture(analysis: Analysis, text: str, **options: Any) -> None:
+    """Print the targets of an ideal head: rows are queries, columns keys, `#` marks a target.
+
+    Of a detector that reads segments, the words `image`, `audio`, `special` and `register` stand
+    for these segments, and all others for text.
+    """
+    words = text.split()
+    names = list(dict.fromkeys(words))
+    tokens = np.array([names.index(w) for w in words])
+    at = np.arange(len(words))
+    segments = segments_of_words(words) if analysis.reads_segments else None
+    target = np.broadcast_to(
+        analysis.predicate(at[:, None], at[None, :], tokens, segments, **options),
+        (len(words), len(words)),
+    )
+    print("  " + " ".join(words))
+    for word, row in zip(words, target, strict=True):
+        print(word + " " + " ".join("#" if hit else "." for hit in row))

@@ -30,7 +30,7 @@ from interp.core.table import HeadTable
 from interp.model import edits
 from interp.model.locate.probe import probe
 from interp.planted import build
-from interp.report.pruning_plot import plot_curves
+from interp.report.pruning_page import plot_curves
 
 HEADS = ["L0H1", "L0H4", "L1H2", "L2H0", "L2H5"]
 

@@ -12,8 +12,8 @@ from interp.causal.comparison.questions import METHODS
 from interp.causal.methods import importances
 from interp.causal.task import Task
 from interp.core.head import Head
+from interp.core.order import SIGN
 from interp.core.prompts import Prompts
-from interp.core.sign import SIGN
 from interp.model.locate.probe import probe
 from interp.planted import build
 from interp.report.printed.importance import importance_text

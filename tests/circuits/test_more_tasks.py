@@ -183,7 +183,7 @@ def test_the_list_imports_no_torch(run) -> None:
     assert "attribution_patching (head and edge): Estimate the effect" in told
     assert "ioi_gpt2_small: ioi in gpt2, 26 heads" in told
     code = (
-        "import sys, interp.report.printed.circuit_listing as listing; listing.circuit_listing();"
+        "import sys, interp.report.printed.listing as listing; listing.circuit_listing();"
         "sys.exit(' '.join({'torch', 'transformers', 'pandas', 'plotly'} & set(sys.modules)) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from interp.cli.closed_pipe import EXIT_CODE
+from interp.cli.stopping import PIPE_CLOSED
 
 
 def ended(*args: str, closes: str, lines: int = 0) -> tuple[int, str, str]:
@@ -27,11 +27,11 @@ def ended(*args: str, closes: str, lines: int = 0) -> tuple[int, str, str]:
 
 @pytest.mark.parametrize("args", [("list", "metrics"), ("--help",), ("list", "models")])
 def test_a_listing_without_a_reader_ends_quietly(args) -> None:
-    assert ended(*args, closes="stdout") == (EXIT_CODE, "", "")
+    assert ended(*args, closes="stdout") == (PIPE_CLOSED, "", "")
 
 
 def test_an_error_without_a_reader_ends_quietly() -> None:
-    assert ended("list", "metrics", "no_such", closes="stderr") == (EXIT_CODE, "", "")
+    assert ended("list", "metrics", "no_such", closes="stderr") == (PIPE_CLOSED, "", "")
 
 
 @pytest.mark.slow
@@ -39,7 +39,7 @@ def test_no_model_is_blamed_for_a_closed_pipe() -> None:
     """Two models, of which the second prints into the closed pipe."""
     args = ("score", "planted:sink", "planted:noise", "-m", "entropy", "--null", "none")
     legend = "interp: ± precedes a standard error\n"  # with the first model, whose table was read
-    assert ended(*args, closes="stdout", lines=1) == (EXIT_CODE, "", legend)
+    assert ended(*args, closes="stdout", lines=1) == (PIPE_CLOSED, "", legend)
 
 
 def test_what_is_read_to_its_end_is_all_there() -> None:

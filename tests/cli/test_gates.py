@@ -10,7 +10,7 @@ import zoo
 
 from interp.causal.gating.result import LearnedGates
 from interp.core.errors import OptionError
-from interp.heads.checkpoints.gates import emergence_of_gates
+from interp.heads.checkpoints.emergence import emergence_of_gates
 from interp.heads.checkpoints.result import Emergence
 
 TASK = ("-n", "4", "--max-length", "6")

@@ -16,8 +16,8 @@ from interp.core.declaration import Declaration
 from interp.core.entry import read_entries
 from interp.core.errors import OptionError, UnknownName
 from interp.core.registry import METRICS, REGISTRIES, Registry
-from interp.heads.example_picture import picture
 from interp.testing.contract import check_declared_options, check_docstring, check_example
+from interp.testing.metric import picture
 
 ALL = [pytest.param(known, name, id=name) for known in REGISTRIES for name in sorted(known)]
 PACKAGES = {e.package: known for known in REGISTRIES for e in known.values()}

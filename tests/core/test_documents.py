@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from together import over
 
 from interp.core.csv_rows import FORMULA, csv_text, read_cell, written_cell
+from interp.core.dataset import sealed_files
 from interp.core.documents import DEPTH, parse_json, parse_toml, seal, toml_text, unseal
 from interp.core.errors import StoreError
-from interp.core.sealed_files import sealed_files
 from interp.core.table import HeadTable
 
 LEAVES = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text()

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from interp.cli.main import main
 from interp.core.registry import METRICS
-from interp.heads.example_picture import picture
+from interp.testing.metric import picture
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ from interp.core.table import HeadTable
 from interp.heads.declaration import bound
 from interp.heads.score_rows import MetricScores, table_of
 from interp.report import build_atlas
-from interp.report.atlas.metric_table import metric_table
+from interp.report.atlas.page import metric_table
 
 RANGE = (0.0, 1.0)
 FEW = "too few: 4 prompts of at least 6"

@@ -41,10 +41,9 @@ ORDER = (
     "cli",
 )
 BY_NAME = {
-    "core/public_names.py": "public face of a folder whose files declare analyses",
+    "core/public_names.py": "public face of a folder, and a folder whose files declare analyses",
     "core/presenter.py": "presenters of results: forms that rooms and reports name",
     "core/registry.py": "registry of declarations: a folder of files",
-    "core/lazy_analyses.py": "package whose files declare one analysis each",
     "circuits/tasks/named.py": "registry of contrast tasks: a folder of files",
     "cli/folder.py": "registry of commands: a folder of files",
     "cli/run.py": "public functions from which commands are made",

@@ -10,7 +10,7 @@ import pytest
 
 import interp
 from interp.core.errors import PromptError
-from interp.heads.patterns.image_file import image_inputs
+from interp.heads.patterns.capturing import image_inputs
 from interp.model.image_files import read_image
 from interp.vision import read_images
 

@@ -12,8 +12,14 @@ from profiles.planted_rows import documents, elsewhere, even, hidden_keys, mixtu
 import interp
 from interp.profiles import Profile
 from interp.profiles.corpus import DocumentCorpus, sample_corpus
-from interp.profiles.log_linear import Features, Sheet, fit_row_models, log_rows
-from interp.profiles.single_rules import fit_single_rules, mass_on_rules
+from interp.profiles.log_linear import (
+    Features,
+    Sheet,
+    fit_row_models,
+    fit_single_rules,
+    log_rows,
+    mass_on_rules,
+)
 from interp.report.printed.profile import head_text
 
 

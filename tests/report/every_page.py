@@ -116,9 +116,9 @@ PAGES: dict[str, tuple[str, Maker]] = {
     "changes": ("interp.report.atlas.page:atlas_page", changes),
     "pruning": ("interp.report.atlas.page:atlas_page", large.pruning),
     "comparison": ("interp.report.atlas.page:atlas_page", large.comparison),
-    "circuit": ("interp.report.circuit_page:circuit_page", large.circuit),
+    "circuit": ("interp.report.circuit_graph:circuit_page", large.circuit),
     "circuit_alone": (
-        "interp.report.circuit_page:circuit_page",
+        "interp.report.circuit_graph:circuit_page",
         example("interp.circuits.result.Circuit"),
     ),
     "differences": ("interp.report.differences_page:differences_page", differences),

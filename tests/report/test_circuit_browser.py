@@ -21,7 +21,7 @@ from interp.circuits.find import find_circuit
 from interp.circuits.nodes import node_of
 from interp.circuits.result import Circuit
 from interp.circuits.tasks import make_contrast
-from interp.report.circuit_page import circuit_page
+from interp.report.circuit_graph import circuit_page
 
 pytestmark = [pytest.mark.slow, needs_browser]
 

@@ -19,8 +19,7 @@ from interp.circuits.result import Circuit
 from interp.circuits.tasks import make_contrast
 from interp.core.ties import reaches
 from interp.report.circuit_folder import write_evaluation
-from interp.report.circuit_graph import EDGES, circuit_answer, graph_document
-from interp.report.circuit_page import circuit_page
+from interp.report.circuit_graph import EDGES, circuit_answer, circuit_page, graph_document
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,8 @@ from interp.heads.patterns import view
 from interp.model.edits import mean, resample, zero
 from interp.model.pattern_edits import uniform
 from interp.report.explore.app import application
+from interp.report.explore.requests import NewerRequest, Turns
 from interp.report.explore.session import Session
-from interp.report.explore.turns import NewerRequest, Turns
 
 
 def weights_of(item):

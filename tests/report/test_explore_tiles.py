@@ -12,8 +12,8 @@ import interp
 from interp.core.errors import OptionError, PromptError
 from interp.core.head import Head
 from interp.report.explore.queries_keys import TILE, KeptPrompt, coarsest
+from interp.report.explore.requests import NewerRequest
 from interp.report.explore.session import Session
-from interp.report.explore.turns import NewerRequest
 from interp_kernels import cpu
 
 

@@ -15,7 +15,7 @@ from zoo import FAMILIES
 import interp
 from interp.cli.main import main
 from interp.core.errors import OptionError
-from interp.heads.patterns.image_file import image_inputs
+from interp.heads.patterns.capturing import image_inputs
 
 
 @pytest.fixture

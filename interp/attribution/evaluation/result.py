@@ -380,7 +380,7 @@ def _number(value: Any) -> Any:
 
 present(
     Faithfulness,
-    plot="interp.report.method_bars:method_bars",
+    plot="interp.report.faithfulness:method_bars",
     page="interp.report.faithfulness:faithfulness_page",
-    text="interp.report.printed.faithfulness:faithfulness_text",
+    text="interp.report.printed.attribution:faithfulness_text",
 )

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from interp.core.numba_code import compiled_by_numba
+from interp.core.installed import compiled_by_numba
 
 Array = np.ndarray
 TINY = 1e-15

@@ -4,6 +4,6 @@ A new method is a file in this folder with one function of the same name under `
 takes an `interp.attribution.Example` and returns `Scores`.
 """
 
-from interp.core.lazy_analyses import lazy_analyses
+from interp.core.public_names import lazy_analyses
 
 lazy_analyses(__name__)

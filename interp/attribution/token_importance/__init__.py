@@ -5,6 +5,6 @@ pruning or pooling says which tokens matter. `interp attribute tokens` shows the
 the effect of hiding each token.
 """
 
-from interp.core.lazy_analyses import lazy_analyses
+from interp.core.public_names import lazy_analyses
 
 lazy_analyses(__name__)

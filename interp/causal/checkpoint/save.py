@@ -383,6 +383,6 @@ def _write(model: Model, slim: Slimmed, form: str, folder: Path) -> None:
 
 present(
     SavedCheckpoint,
-    text="interp.report.printed.pruning:checkpoint_text",
-    rows="interp.report.printed.pruning:checkpoint_rows",
+    text="interp.report.printed.importance:checkpoint_text",
+    rows="interp.report.printed.importance:checkpoint_rows",
 )

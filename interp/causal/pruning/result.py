@@ -394,8 +394,8 @@ class PruningCurve(Result):
 
 present(
     PruningCurve,
-    plot="interp.report.pruning_plot:plot_curve",
+    plot="interp.report.pruning_page:plot_curve",
     folder_page="interp.report.atlas.single:pruning_page",
-    text="interp.report.printed.pruning:pruning_text",
-    rows="interp.report.printed.pruning:pruning_rows",
+    text="interp.report.printed.importance:pruning_text",
+    rows="interp.report.printed.importance:pruning_rows",
 )

@@ -4,6 +4,6 @@ Each runs its own task. A model that cannot do the task gets no scores, and the 
 add a function decorated with `@experiment` to the file of its kind, or a new file.
 """
 
-from interp.core.lazy_analyses import lazy_analyses
+from interp.core.public_names import lazy_analyses
 
 lazy_analyses(__name__)

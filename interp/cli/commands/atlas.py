@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from interp.cli.making import command
 from interp.cli.name_types import STORED_METRIC_NAMES
-from interp.cli.result_sources import parted
 from interp.cli.run import Input, Run
+from interp.cli.stored import parted
 from interp.cli.value_types import OUT_FOLDER
 from interp.cli.vocabulary import ABOVE_0, FROM_1, Spelling
 from interp.cli.written import OutFile, as_given, beside

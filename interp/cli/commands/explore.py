@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from interp.cli.making import command
-from interp.cli.result_sources import parted
 from interp.cli.run import Run
+from interp.cli.stored import parted
 from interp.cli.vocabulary import ABOVE_0, Spelling
 from interp.cli.written import as_given
 from interp.core.declaration import split_names

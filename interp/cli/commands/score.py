@@ -19,7 +19,7 @@ from interp.core.errors import OptionError, StoreError
 from interp.core.order import BY
 from interp.core.shards import Shard
 from interp.heads.sweep.each import failure_count
-from interp.heads.sweep.picture_prompts import PicturePrompts
+from interp.heads.sweep.prompts import PicturePrompts
 from interp.model.loading import source_labels
 
 if TYPE_CHECKING:

@@ -180,7 +180,7 @@ def _ids(model: Model, text: str, max_length: int | None) -> tuple[int, ...]:
 
 def _image_inputs(run: Run, model: Model, image: Path, text: Sequence[str]) -> Any:
     """Return the inputs of an image, with the text beside it where the model reads both."""
-    from interp.heads.patterns.image_file import image_inputs
+    from interp.heads.patterns.capturing import image_inputs
 
     if model.joint_sites:
         return model.inputs(text="".join(text), images=[image])

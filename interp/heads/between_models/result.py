@@ -12,10 +12,10 @@ from jaxtyping import Float
 
 from interp.core.clusters import cluster_summary
 from interp.core.intervals import EXACT, MeanIntervals, half_width, mean_intervals
-from interp.core.metric_rows import MetricRows
 from interp.core.presenter import present
 from interp.core.registry import METRICS
 from interp.core.result import Result
+from interp.core.result_rows import MetricRows
 from interp.core.standard_errors import t_test_p
 from interp.core.statistics import benjamini_hochberg, holm
 from interp.core.table import HeadTable

@@ -167,4 +167,4 @@ def confirmation_of(values: Mapping[str, Any]) -> Confirmation:
         raise StoreError(f"not the causal checks of a model, or damaged: {error}") from error
 
 
-present(Confirmation, text="interp.report.printed.confirmation:confirmation_text", rows="wide")
+present(Confirmation, text="interp.report.printed.check:confirmation_text", rows="wide")

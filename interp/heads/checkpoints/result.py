@@ -13,9 +13,9 @@ from jaxtyping import Float
 
 from interp.core.clusters import cluster_summary
 from interp.core.files import write_atomically
-from interp.core.metric_rows import MetricRows
 from interp.core.presenter import present
 from interp.core.result import Result
+from interp.core.result_rows import MetricRows
 from interp.core.statistics import benjamini_hochberg, holm
 
 if TYPE_CHECKING:

@@ -1,6 +1,16 @@
 """Attention of a decoder to places of the source."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from interp.heads.declaration import detector, measurement
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+    from torch import Tensor
+
+    from interp.heads.layer import LayerCall
 
 
 @detector(sequences="two", task="none: attention to a place is not a behaviour")
@@ -72,8 +82,6 @@ def source_place(layer):
 
     Not for: sources of one token, which have no score.
     """
-    from interp.heads.cross._places import attended_positions
-
     last = layer.call.v.shape[2] - 1
     return attended_positions(layer).mean(-1) / (last or float("nan"))
 
@@ -95,8 +103,6 @@ def source_order(layer):
     """
     import torch
 
-    from interp.heads.cross._places import attended_positions
-
     places = attended_positions(layer)
     rows = torch.arange(places.shape[-1], device=places.device, dtype=places.dtype)
     if len(rows) < 3:
@@ -104,3 +110,14 @@ def source_order(layer):
     a, b = places - places.mean(-1, keepdim=True), rows - rows.mean()
     length = a.norm(dim=-1) * b.norm()
     return torch.where(length > 1e-12, (a * b).sum(-1) / length, torch.nan)
+
+
+def attended_positions(layer: LayerCall) -> Float[Tensor, "prompt head row"]:
+    """Return the mean attended source position of every row, counted from 0."""
+    import torch
+
+    positions = []
+    for block in layer.blocks():
+        keys = torch.arange(block.pattern.shape[-1], device=block.pattern.device)
+        positions.append((block.pattern * keys).sum(-1))
+    return torch.cat(positions, -1)

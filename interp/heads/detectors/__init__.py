@@ -3,6 +3,6 @@
 Each file declares a metric, or a family of them.
 """
 
-from interp.core.lazy_analyses import lazy_analyses
+from interp.core.public_names import lazy_analyses
 
 lazy_analyses(__name__)

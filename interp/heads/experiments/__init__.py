@@ -3,6 +3,6 @@
 To add one, add a file here with one function of the same name, decorated with `@experiment`.
 """
 
-from interp.core.lazy_analyses import lazy_analyses
+from interp.core.public_names import lazy_analyses
 
 lazy_analyses(__name__)

@@ -1,6 +1,16 @@
 """Keys that hold most of the attention."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from interp.heads.declaration import measurement
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+    from torch import Tensor
+
+    from interp.heads.layer import LayerCall
 
 
 @measurement(unit="keys", low=1.0, end="low")
@@ -53,7 +63,6 @@ def block_budget(layer, *, size: int = 4, share: float = 0.95):
     """
     import torch
 
-    from interp.heads.geometry._blocks import seen_blocks
     from interp.heads.layer import mean_of_rows
     from interp_kernels.reductions import PooledMap
 
@@ -106,3 +115,22 @@ def entropy_share(layer):
 
     even = layer.sees.double().clamp_min(2).log()
     return mean_of_rows(layer.reduce(Entropy()).double() / even, layer.sees > 1)
+
+
+def seen_blocks(layer: LayerCall, size: int) -> Float[Tensor, "prompt #head rows_of_blocks"]:
+    """Count the blocks with a visible key in each row of blocks."""
+    import torch
+
+    keys = layer.call.v.shape[2]
+    across, down = -(-keys // size), -(-layer.tokens // size)
+    column = torch.arange(keys, device=layer.call.z.device) // size
+    counts: Tensor | None = None
+    for rows, _, visible in layer.blocks():
+        by_block = visible.new_zeros(*visible.shape[:-1], across, dtype=torch.double)
+        by_block.index_add_(-1, column, visible.double())
+        at = torch.arange(rows.start, rows.stop, device=column.device) // size
+        if counts is None:
+            counts = by_block.new_zeros(*visible.shape[:2], down, across)
+        counts.index_add_(2, at, by_block)
+    assert counts is not None, "a prompt has at least one token"
+    return (counts > 0).sum(-1).double()

@@ -1,6 +1,15 @@
 """Clusters of a head's keys."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from interp.core.errors import OptionError
 from interp.heads.declaration import measurement
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+    from torch import Tensor
 
 
 @measurement(unit="clusters per key", low=0.0, high=1.0, requires=("qk", "self"), end="low")
@@ -20,6 +29,23 @@ def key_clusters(layer, *, radius: float = 0.7):
     Reference: Zandieh et al. 2024, "SubGen: Token Generation in Sublinear Time and Memory" (arXiv
     2402.06082), its stream of keys.
     """
-    from interp.heads.geometry._clusters import opened
-
     return opened(layer.k, radius).sum(-1).double() / layer.k.shape[2]
+
+
+def opened(
+    k: Float[Tensor, "prompt head key d_head"], radius: float
+) -> Bool[Tensor, "prompt head key"]:
+    """Return which keys are further than the radius from all representatives before them."""
+    import torch
+
+    if radius <= 0:
+        raise OptionError(f"radius={radius}: give a positive share of the spread of the keys")
+    centred = k - k.mean(2, keepdim=True)
+    spread = centred.square().sum(-1).mean(-1, keepdim=True).sqrt()
+    representative = torch.zeros(k.shape[:3], dtype=torch.bool, device=k.device)
+    representative[..., 0] = True
+    for t in range(1, k.shape[2]):
+        apart = (k[:, :, :t] - k[:, :, t : t + 1]).norm(dim=-1)
+        near = (apart <= radius * spread) & representative[..., :t]
+        representative[..., t] = ~near.any(-1)
+    return representative

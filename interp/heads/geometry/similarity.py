@@ -101,7 +101,7 @@ def similar_head(layer, *, drop: int = 1):
     """
     import torch
 
-    from interp.heads.geometry._overlap import row_overlaps
+    from interp.heads.geometry.kept_keys import row_overlaps
 
     overlaps = row_overlaps(layer, layer, drop)
     itself = torch.eye(layer.heads, dtype=torch.bool, device=overlaps.device)

@@ -1,6 +1,17 @@
 """Gaps and condition of the spectra of patterns and outputs."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from interp.core.errors import PromptError
 from interp.heads.declaration import measurement
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+    from torch import Tensor
+
+    from interp.heads.layer import LayerCall
 
 
 @measurement(unit="one minus an eigenvalue", low=0.0, high=1.0, requires=("self",))
@@ -17,8 +28,6 @@ def spectral_gap(layer):
     Reference: Nahshan et al. 2024, "Linear Log-Normal Attention with Unbiased Concentration" (arXiv
     2311.13541).
     """
-    from interp.heads.geometry._eigenvalues import second_eigenvalue
-
     return 1 - second_eigenvalue(layer)
 
 
@@ -103,7 +112,34 @@ def pattern_rank(layer, *, rows: int = 64):
     import torch
 
     from interp.heads.geometry._spectra import last_rows
-    from interp.heads.weights._rank import effective_rank
+    from interp.heads.weights.circuit_sizes import effective_rank
 
     singular = torch.linalg.svdvals(last_rows(layer, rows))
     return torch.where(singular[..., 0] > 0, effective_rank(singular, True), torch.nan)
+
+
+LONGEST = 2048
+
+
+def second_eigenvalue(layer: LayerCall) -> Float[Tensor, "prompt head"]:
+    """Return the second largest absolute eigenvalue; the diagonal's, of a causal pattern.
+
+    NaN for prompts of one token.
+    """
+    import torch
+
+    if layer.tokens < 2:
+        return torch.full((len(layer.call.z), layer.heads), torch.nan)
+    if layer.site.causal:
+        from interp_kernels.reductions import Diagonal
+
+        sizes = layer.reduce(Diagonal((0,)))[..., 0].double()
+    else:
+        if layer.tokens > LONGEST:
+            raise PromptError(
+                f"spectral_gap: {layer.site.name} is not causal and the prompt has "
+                f"{layer.tokens} tokens, more than {LONGEST}; use singular_gap or shorter prompts"
+            )
+        whole = layer.call.pattern().double() * layer.call.visible()
+        sizes = torch.linalg.eigvals(whole).abs()
+    return sizes.sort(-1, descending=True).values[..., 1].clamp(max=1.0)

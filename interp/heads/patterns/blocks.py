@@ -27,9 +27,8 @@ from interp.heads.patterns.capturing import (
     sequences_of,
     stack_tokens,
 )
-from interp.heads.patterns.links import PER_QUERY, strongest_links
 from interp.heads.patterns.result import View
-from interp.heads.patterns.stack import Link, Stack, Tile
+from interp.heads.patterns.stack import PER_QUERY, Link, Stack, Tile, strongest_links
 from interp.heads.patterns.tile_names import TileAsked, require_within, tile_parts
 from interp.heads.patterns.zooming import with_zooms
 from interp.model.calls.call import Call, RecordedCall

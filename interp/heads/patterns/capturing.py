@@ -1,15 +1,16 @@
-"""Capture the attention patterns of a model on one text or image."""
+"""Capture of the attention patterns of a model on one text or image, and its image inputs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from interp.core.errors import OptionError, PromptError, UnreadableAttention
+from interp.core.errors import LoadError, OptionError, PromptError, UnreadableAttention
 from interp.core.head import Head
 from interp.core.prompts import Prompts, text_of
 from interp.core.tokens import encoded_text, prompt_text_of
@@ -18,6 +19,7 @@ from interp.heads.patterns.stack import Picture, Stack, Terms
 from interp.model.calls.call import Call, ComputedCall, precise
 from interp.model.calls.sites import TOWERS, Site
 from interp.model.content import model_provenance
+from interp.model.image_files import read_image
 from interp.model.inputs import is_encoder_decoder, takes
 from interp.model.joint_view import view_for
 from interp.model.model_argument import one_model
@@ -356,3 +358,24 @@ def _over(image: tuple[np.ndarray, tuple[int, int]] | None, shape: tuple) -> Pic
     pixels, grid = image
     skip = shape[0] - grid[0] * grid[1]  # a class token, a distillation token or registers
     return Picture(pixels, grid, skip) if 0 <= skip <= _MOST_IN_FRONT else None
+
+
+def image_inputs(
+    model: Model, source: str, path: Path, *, revision: str | None = None
+) -> dict[str, Tensor]:
+    """Return the pixels of an image, resized, cropped and normalised as in training."""
+    if model.kind != "vision":
+        raise OptionError(
+            f"{model.name} is a model of kind {model.kind}; it does not read images alone"
+        )
+    image = read_image(path).convert("RGB")
+    from transformers import AutoImageProcessor
+
+    try:
+        processor: Any = AutoImageProcessor.from_pretrained(source, revision=revision or "main")
+    except (OSError, ValueError) as error:
+        raise LoadError(
+            f"{source} has no image processor (preprocessor_config.json); give pixel_values to "
+            "interp.heads.patterns.view instead"
+        ) from error
+    return {"pixel_values": processor(images=image, return_tensors="pt")["pixel_values"]}

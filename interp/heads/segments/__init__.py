@@ -5,6 +5,6 @@ are scored on request, on prompts that have these segments:
 `interp score MODEL -m segments --image FILE`.
 """
 
-from interp.core.lazy_analyses import lazy_analyses
+from interp.core.public_names import lazy_analyses
 
 lazy_analyses(__name__)

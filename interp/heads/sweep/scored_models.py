@@ -25,9 +25,7 @@ from interp.heads.scoring import default_prompts, score_each, why_not
 from interp.heads.scoring_in_pieces import PromptPieces, score_pieces
 from interp.heads.sweep.compiling import compile_while_loading, guessed_lengths, why_slow
 from interp.heads.sweep.each import each_model
-from interp.heads.sweep.own_prompts import tell_own_prompts
-from interp.heads.sweep.picture_prompts import PicturePrompts
-from interp.heads.sweep.segment_metrics import with_their_segments
+from interp.heads.sweep.prompts import PicturePrompts, tell_own_prompts, with_their_segments
 from interp.model.check import check_model
 from interp.model.content import maps_of
 from interp.model.loading import Loading

@@ -4,7 +4,7 @@
 largest.
 """
 
-from interp.core.lazy_analyses import lazy_analyses
+from interp.core.public_names import lazy_analyses
 from interp.heads.weights._composition import composition_scores
 
 __all__ = ["composition_scores"]

@@ -1,8 +1,16 @@
 """Sizes and ranks of QK and OV circuits."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from interp.core.declaration import like
 from interp.heads.declaration import weights
 from interp.model.calls.sites import circuit_sites
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+    from torch import Tensor
 
 
 @weights(unit="score per squared unit of stream", low=0.0, high=None, requires=("qk",))
@@ -55,8 +63,6 @@ def qk_rank(model, *, by_entropy: bool = False):
     Reference: Rudelson and Vershynin 2007, "Sampling from Large Matrices" (stable rank); Roy and
     Vetterli 2007, "The Effective Rank" (entropy).
     """
-    from interp.heads.weights._rank import effective_rank
-
     circuits = {site: model.weights_of(site).QK for site in circuit_sites(model.sites)}
     return {site: effective_rank(c.singular_values(), by_entropy) for site, c in circuits.items()}
 
@@ -71,7 +77,15 @@ def ov_rank(model, *, by_entropy: bool = False):
 
     Not for: finding out which directions are written, or how strongly.
     """
-    from interp.heads.weights._rank import effective_rank
-
     circuits = {site: model.weights_of(site).OV for site in circuit_sites(model.sites)}
     return {site: effective_rank(c.singular_values(), by_entropy) for site, c in circuits.items()}
+
+
+def effective_rank(values: Float[Tensor, "head rank"], by_entropy: bool) -> Float[Tensor, "head"]:
+    """Compute the effective rank from descending singular values; 0 if all are zero."""
+    if not by_entropy:
+        squares = values.square()
+        return squares.sum(-1) / squares[..., 0].clamp_min(1e-300)
+    shares = values / values.sum(-1, keepdim=True).clamp_min(1e-300)
+    rank = (-(shares.clamp_min(1e-300).log() * shares).sum(-1)).exp()
+    return rank * (values[..., 0] > 0)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import OptionError
-from interp.core.merge import distinguished, merged
+from interp.core.merge import distinguished, merged, renamed
 from interp.core.shell_line import shell_line
 from interp.core.table import HeadTable
 from interp.draw.parts import FoundPart, anchor
@@ -27,7 +27,6 @@ from interp.report.atlas.between_models import (
     sides,
     untested_comparison,
 )
-from interp.report.atlas.by_source import name_by_source
 from interp.report.atlas.cards import card_of, nearest_heads
 from interp.report.atlas.document import Atlas, Comparison, Model, Nearest, Part
 from interp.report.atlas.folder import Contents, by_metric, read_folder
@@ -338,3 +337,31 @@ def _comparisons(found: Contents, models: Mapping[str, Model]) -> list[Compariso
             comparison = untested_comparison(a, b, f"{a['id']}..{b['id']}")
             out += [] if comparison is None else [comparison]
     return out
+
+
+def name_by_source(found: Contents, sources: Sequence[tuple[str, range]]) -> None:
+    """Add the source to the name of each model whose scores differ between sources, with a note."""
+    first: dict[tuple[str, str, str], tuple[str, HeadTable]] = {}
+    twice: dict[tuple[str, str], None] = {}
+    for source, tables in sources:
+        for at in tables:
+            table = found.scores[at]
+            for (model, metric), about in table.provenance.items():
+                weights = str(about.get("content_hash") or "")
+                rows = table.where(model=model, metric=metric)
+                before, other = first.setdefault((model, weights, metric), (source, rows))
+                if before != source and other != rows:
+                    twice[model, weights] = None
+    if not twice:
+        return
+    for source, tables in sources:
+        for at in tables:
+            table = found.scores[at]
+            models = {
+                (model, str(about.get("content_hash") or ""))
+                for (model, _), about in table.provenance.items()
+            }
+            names = {model: f"{model} ({source})" for model, weights in models & twice.keys()}
+            found.scores[at] = renamed(table, names) if names else table
+    which = ", ".join(dict.fromkeys(model for model, _ in twice))
+    found.notes.append(f"{which}: scored with different settings, so each name includes its source")

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from markupsafe import Markup
 
 from interp.core.columns import score_text
@@ -15,9 +16,17 @@ from interp.draw.page import fold
 from interp.draw.panel import colour_class
 from interp.draw.svg import element, svg_picture
 from interp.report.arcs import arcs
-from interp.report.atlas.document import ColouredTexts, Curves, Line, Part, Tokens
+from interp.report.atlas.document import (
+    Alignment,
+    ColouredTexts,
+    Curves,
+    Line,
+    Maps,
+    Part,
+    Sound,
+    Tokens,
+)
 from interp.report.atlas.graph import graph_figure, pair_figure
-from interp.report.atlas.pictures import alignment_picture, maps_picture, sound_picture
 from interp.report.atlas.signs import Sign
 
 _WIDE, _HIGH, _LEFT, _TOP, _BOTTOM = 560, 230, 62, 12, 44
@@ -226,6 +235,72 @@ def texts_figure(figure: ColouredTexts) -> Markup:
     return element("div", *drawn)
 
 
+def _token(token: str, score: float | None, scale: Scale) -> Markup:
+    import numpy as np
+
+    at = -1 if score is None else int(scale.bins(np.array([score]))[0])
+    text = f"{token!r} {'no score' if score is None else score_text(score)}"
+    return element("span", shown(token), title=text, class_=colour_class(at, scale.signed))
+
+
+def alignment_picture(figure: Alignment) -> Markup:
+    """Return the weights of a sentence pair as a matrix, and its links as lines."""
+    from interp.alignment.pictures import PairAlignment
+    from interp.core.head import Head
+    from interp.draw.figure import svg
+
+    sure = figure["sure"]
+    pair: Any = PairAlignment(
+        Head(figure["layer"], figure["head"], "cross"),
+        figure["row"],
+        tuple(figure["source"]),
+        tuple(figure["target"]),
+        _array(figure["weights"]),
+        _links(figure["links"]),
+        None if sure is None else _links(sure),
+        _links(figure["possible"]),
+    )
+    return element("div", svg(pair.lines()), svg(pair.matrix()))
+
+
+def sound_picture(figure: Sound) -> Markup:
+    """Return a spectrogram above the attention over the same time."""
+    from interp.alignment import sound_pictures
+    from interp.draw.figure import svg
+
+    starts = [(float(second), int(row)) for second, row in figure["starts"]]
+    return svg(
+        sound_pictures.sound_figure(
+            _array(figure["bands"]),
+            _array(figure["attention"]),
+            figure["tokens"],
+            figure["seconds"],
+            figure["title"],
+            starts,
+        )
+    )
+
+
+def maps_picture(figure: Maps) -> Markup:
+    """Return every image with its maps."""
+    from interp.draw.figure import svg
+    from interp.vision.overlay import map_figure
+
+    drawn = [
+        svg(map_figure(_array(one["pixels"]), {k: _array(v) for k, v in one["maps"].items()}))
+        for one in figure["images"]
+    ]
+    return element("div", *drawn)
+
+
+def _array(values: Any) -> np.ndarray:
+    return np.array(values, dtype=float)
+
+
+def _links(values: Any) -> frozenset[tuple[int, int]]:
+    return frozenset((int(source), int(target)) for source, target in values)
+
+
 _DRAWN: dict[str, Callable[[Any], Markup]] = {
     "tokens": tokens_figure,
     "texts": texts_figure,
@@ -233,11 +308,3 @@ _DRAWN: dict[str, Callable[[Any], Markup]] = {
     "sound": sound_picture,
     "maps": maps_picture,
 }
-
-
-def _token(token: str, score: float | None, scale: Scale) -> Markup:
-    import numpy as np
-
-    at = -1 if score is None else int(scale.bins(np.array([score]))[0])
-    text = f"{token!r} {'no score' if score is None else score_text(score)}"
-    return element("span", shown(token), title=text, class_=colour_class(at, scale.signed))

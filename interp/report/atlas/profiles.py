@@ -21,7 +21,7 @@ from interp.report.atlas.document import (
 )
 from interp.report.atlas.scores import finite
 from interp.report.atlas.signs import POSITION, RULE, UNCLEAR
-from interp.report.printed.behaviours import percent_words
+from interp.report.printed.profile import percent_words
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

@@ -16,7 +16,7 @@ from interp.core.prompts import Prompts
 from interp.core.tokens import separate_words, shown
 from interp.heads.patterns.tile_names import stack_and_head
 from interp.model.inputs import takes
-from interp.report.explore.turns import GoingOn
+from interp.report.explore.requests import GoingOn
 
 if TYPE_CHECKING:
     from interp.model.edits import Edit

@@ -29,9 +29,8 @@ from typing import TYPE_CHECKING, Any
 from interp.core.documents import parse_json
 from interp.core.errors import InterpError
 from interp.core.tokens import visible
-from interp.report.explore.answers import TYPES, answer
-from interp.report.explore.requests import numbers
-from interp.report.explore.turns import NewerRequest
+from interp.report.explore.requests import NewerRequest, numbers
+from interp.report.explore.session import TYPES, answer
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette

@@ -1,10 +1,10 @@
-"""Answers of a session as data that can be written as JSON."""
+"""Answers of a session as data that can be written as JSON: prompts, heads, rules and rows."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,8 +16,12 @@ from interp.draw.sprite import data_url, thumbnails
 from interp.heads.patterns.detail import LetterBlocks, terms_written
 from interp.heads.patterns.result import View
 from interp.heads.patterns.stack import Stack
+from interp.report.atlas.profiles import shown_example
 from interp.report.explore.queries_keys import TILE, KeptPrompt, Shares
 from interp.report.view_texts import as_data, readings
+
+if TYPE_CHECKING:
+    from interp.profiles.on_prompt import PromptRules
 
 HEADS = 8
 """Heads that are listed for a pair."""
@@ -117,3 +121,44 @@ def tile(values: Shares, query: int, key: int, block: int) -> dict[str, Any]:
     content = base64.b64encode(np.ascontiguousarray(values, dtype="<f4").tobytes()).decode()
     shape = list(values.shape)
     return {"query": query, "key": key, "block": block, "shape": shape, "float32": content}
+
+
+EXAMPLES = 3  # of a head, below its row
+
+
+def rules_answer(found: PromptRules, shown: View) -> dict[str, Any]:
+    """Return the rules of a prompt with the pairs on which they fire; see `Session.rules`."""
+    many = len(shown.stacks) > 1
+    patterns = {
+        (stack.name, head.layer, head.head): weights
+        for stack in shown.stacks
+        for head, weights in stack.weights.items()
+    }
+    scores = found.own_scores(patterns)
+    for one in scores:
+        one["heads"] = [
+            [f"{stack}." * many + f"L{layer}H{head}", mass, guess]
+            for (stack, layer, head), mass, guess in one["heads"]
+        ]
+    bits = [base64.b64encode(np.packbits(mask).tobytes()).decode() for mask in found.masks]
+    rules = [{"name": one.name, "phrase": one.phrase} for one in found.rules]
+    return {"rules": rules, "masks": bits, "own": scores}
+
+
+def row_answer(
+    found: PromptRules, shown: View, stack: str, head: Any, query: int, key: int
+) -> dict[str, Any]:
+    """Return what explains one row; see `Session.explain`."""
+    of = shown.stack(stack)
+    one = of.head(head)
+    place = (stack, one.layer, one.head)
+    answer = found.explain(place, of.weights[one], query, key)
+    at, profile = found.places.get(place), found.profile
+    if at is None or profile is None:
+        return answer
+    about = profile.descriptions[at]
+    examples = profile.examples_of(about["name"], "surprise")[:EXAMPLES]
+    return answer | {
+        "sentence": about["sentence"],
+        "examples": [shown_example(x) for x in examples],
+    }

@@ -13,8 +13,7 @@ from interp.draw.colours import palette
 from interp.draw.page import asset, render
 from interp.profiles.result import Profile
 from interp.report.atlas.document import Atlas
-from interp.report.explore.answers import NO_MODEL
-from interp.report.explore.session import Session
+from interp.report.explore.session import NO_MODEL, Session
 from interp.report.view_page import as_json
 
 if TYPE_CHECKING:

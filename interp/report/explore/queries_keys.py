@@ -25,7 +25,7 @@ from interp.heads.patterns.stack import Stack
 from interp.model.calls.call import Call, RecordedCall
 from interp.model.calls.sites import Site
 from interp.model.hooks.kernel_call import to_attention
-from interp.report.explore.turns import GoingOn
+from interp.report.explore.requests import GoingOn
 from interp_kernels import attention_statistics
 from interp_kernels.errors import KernelError
 from interp_kernels.pooled_tile import pooled_tile

@@ -1,8 +1,8 @@
-"""A model in memory and the prompt that was typed last: what the server and the notebook ask."""
+"""A model in memory and the prompt that was typed last, and the calls that they answer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jaxtyping import Float
@@ -27,9 +27,9 @@ from interp.report.explore.ablated import (
     position_logits,
 )
 from interp.report.explore.asked import AskedPrompt, checked_prompt, within_memory
-from interp.report.explore.explained import row_answer, rules_answer
+from interp.report.explore.encoded import row_answer, rules_answer
 from interp.report.explore.queries_keys import TILE, KeptPrompt
-from interp.report.explore.turns import GoingOn, Turns
+from interp.report.explore.requests import GoingOn, Turns, ablation_of, fields, prompt_of
 from interp.report.explore.written import continuations
 
 if TYPE_CHECKING:
@@ -291,3 +291,36 @@ class Session:
         except PromptError as error:  # an encoder without a language-model head has patterns too
             return {"tokens": [], "why": str(error)}
         return {"position": at, "token": asked.tokens[at], **predictions}
+
+
+NO_MODEL = (
+    "these results hold no model, so no prompt can be run; start `interp explore` with the model "
+    "too, such as `interp explore results gpt2`"
+)
+_PATTERN = {"prompt": int, "head": str}
+_TILE = _PATTERN | {"block": int, "row": int, "column": int}
+TYPES: Mapping[str, tuple[Mapping[str, type], Mapping[str, type]]] = {
+    "pattern": (_PATTERN, {"after": int}),
+    "tile": (_TILE, {"turn": int}),
+    "progress": ({}, {}),
+    "rules": ({"prompt": int}, {}),
+    "explain": (_PATTERN | {"query": int, "key": int}, {"after": int}),
+    "heads": (_PATTERN | {"query": int, "key": int}, {"after": int}),
+}
+"""Needed and optional fields of the calls that are queries."""
+
+
+def answer(session: Session | None, call: str, given: Any) -> dict[str, Any]:
+    """Answer one call with data that can be written as JSON."""
+    if session is None:
+        raise OptionError(NO_MODEL)
+    if call == "prompt":
+        return session.prompt(prompt_of(given))
+    if call == "ablate":
+        return session.ablate(**ablation_of(given))
+    if call == "write":
+        return session.write(**ablation_of(given, at_position=False))
+    if call not in TYPES:
+        known = ", ".join(("prompt", "ablate", "write", *TYPES))
+        raise OptionError(f"no call {str(call)[:60]!r}; known: {known}")
+    return getattr(session, call)(**fields(given, *TYPES[call]))

@@ -10,9 +10,8 @@ import traitlets
 
 from interp.core.errors import InterpError
 from interp.draw.page import asset, style_sheet
-from interp.report.explore.answers import answer
 from interp.report.explore.page import scripts
-from interp.report.explore.session import Session
+from interp.report.explore.session import Session, answer
 
 _INSIDE = (
     ":host{display:block;background:var(--page);color:var(--ink);"

@@ -11,7 +11,7 @@ from torch import Tensor
 from interp.causal.steering.writing import new_tokens, parting, said, token_at
 from interp.core.errors import OptionError
 from interp.heads.patterns.result import View
-from interp.report.explore.turns import GoingOn
+from interp.report.explore.requests import GoingOn
 from interp.report.printed.writing import parted_sentence
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from interp.heads.causal_check.one_check import CausalCheck
 from interp.heads.causal_check.result import confirmation_of
 from interp.report.atlas.mechanisms import check_parts
 from interp.report.checks import check_page
-from interp.report.printed.confirmation import confirmation_text
+from interp.report.printed.check import confirmation_text
 
 SMALL = {"n": 4, "max_length": 12}
 

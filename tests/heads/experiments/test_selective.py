@@ -12,14 +12,14 @@ import torch
 import interp
 from interp import planted
 from interp.core.errors import CheckError, OptionError, PromptError
-from interp.heads.experiments._chains import (
+from interp.heads.experiments._lags import (
     interleaved,
+    lag_masses,
     likeliest_lag,
     likelihoods,
     stationary,
     transition,
 )
-from interp.heads.experiments._lags import lag_masses
 from interp.heads.trials import Lab
 from interp.model.check import check_model
 from interp.model.self_check import MOST_ROUNDING

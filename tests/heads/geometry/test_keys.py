@@ -13,7 +13,7 @@ from scipy.stats import spearmanr
 
 from interp.core.errors import PromptError
 from interp.heads.geometry._received import received_per_query
-from interp.heads.geometry._selectable import selectable
+from interp.heads.geometry.selection import selectable
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -15,9 +15,9 @@ import interp
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts, random_tokens
 from interp.heads.geometry import mask_rank, parallel_entropy, pooled_key_rank
-from interp.heads.geometry._pieces import entropies, in_other_piece
-from interp.heads.geometry._pooled import pooled_ranks
-from interp.heads.geometry._replaced import rank_at_real, standing_in
+from interp.heads.geometry.mask_rank import rank_at_real, standing_in
+from interp.heads.geometry.parallel_entropy import entropies, in_other_piece
+from interp.heads.geometry.pooled_key_rank import pooled_ranks
 
 
 def scores(metric: Any, model: Any, **options: Any) -> np.ndarray:

@@ -158,8 +158,8 @@ def test_keys_of_the_layer_before() -> None:
 
 def test_a_bidirectional_pattern_that_is_too_long_for_eigenvalues_is_refused() -> None:
     from interp.core.errors import PromptError
-    from interp.heads.geometry import _eigenvalues
+    from interp.heads.geometry.spectra import LONGEST
 
-    q = torch.zeros(1, 1, _eigenvalues.LONGEST + 1, 2)
+    q = torch.zeros(1, 1, LONGEST + 1, 2)
     with pytest.raises(PromptError, match="use singular_gap or shorter prompts"):
         value("spectral_gap", layer_of(q, q, causal=False))

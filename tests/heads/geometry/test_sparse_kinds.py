@@ -11,7 +11,7 @@ import interp
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
 from interp.heads import minference_kinds
-from interp.heads.geometry._kinds import KINDS, kept_masses
+from interp.heads.geometry.minference import KINDS, kept_masses
 
 T, SHARP = 40, 60.0
 MARGINS = tuple(f"minference_{kind}" for kind in KINDS)

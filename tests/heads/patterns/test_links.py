@@ -10,7 +10,7 @@ from zoo import FAMILIES
 import interp
 from interp.core.ties import ordered
 from interp.heads.patterns import long_view
-from interp.heads.patterns.links import strongest_links
+from interp.heads.patterns.stack import strongest_links
 from interp_kernels.reductions import Chosen
 
 

@@ -9,7 +9,7 @@ from interp.cli.vocabulary import FROM_1, Spelling
 
 head_weights = command(
     "interp.attribution.learned_weights:learn_head_weights",
-    text="interp.report.printed.top:top_text",
+    text="interp.report.printed.tables:top_text",
     omit=("share", "held_out", "clusters", "batch_size"),
     options={
         "n_ablations": Spelling(

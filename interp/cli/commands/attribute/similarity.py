@@ -16,7 +16,7 @@ def _two(run: Run) -> None:
 
 similarity = command(
     "interp.attribution.similarity_matrix:similarity_matrix",
-    text="interp.report.printed.top:top_text",
+    text="interp.report.printed.tables:top_text",
     omit=("batch_size",),
     inputs={
         "first": Input(lambda run: run.values["first"][0], ("first",), _two),

@@ -79,8 +79,8 @@ def tokens(
     from interp.attribution.evaluation.run import resolve
     from interp.attribution.evaluation.token_table import token_table
     from interp.attribution.named import choose_methods
-    from interp.report.attribution_files import write_tables
-    from interp.report.printed.tokens import judged_text, ranks_text
+    from interp.report.printed.attribution import judged_text, ranks_text
+    from interp.report.tokens import write_tables
 
     chosen, text = choose_methods(methods or COMPARED), run.values["text"]
     comparison = compare_importance(

@@ -11,9 +11,9 @@ import click
 from interp.causal.game.interventions import ON_PAIRS
 from interp.circuits.given_files import require_task_files, stored_circuit
 from interp.circuits.tasks.pair_files import LEAST_PAIRS
+from interp.cli.inputs import reference_prompts, require_reference
 from interp.cli.making import command
 from interp.cli.name_types import CIRCUIT_METHOD_NAME, note_left_out
-from interp.cli.reference import reference_prompts, require_reference
 from interp.cli.run import Input, Run
 from interp.cli.vocabulary import FROM_1, FROM_2, Spelling
 from interp.cli.wrapping import print_text
@@ -29,7 +29,7 @@ SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
 def _listed(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
         from interp.core.registry import CIRCUIT_METHODS
-        from interp.report.printed.circuit_listing import circuit_listing
+        from interp.report.printed.listing import circuit_listing
 
         print_text(circuit_listing())
         note_left_out(CIRCUIT_METHODS)

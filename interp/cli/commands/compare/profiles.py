@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp.cli.making import command
-from interp.cli.result_sources import parted
 from interp.cli.run import Run
-from interp.cli.stored import stored_profile
+from interp.cli.stored import parted, stored_profile
 from interp.cli.vocabulary import FROM_0, Spelling
 from interp.cli.written import as_given
 from interp.core.errors import OptionError

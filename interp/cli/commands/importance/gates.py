@@ -10,7 +10,7 @@ from interp.cli.vocabulary import ABOVE_0, FROM_1, FROM_2, Spelling
 def _write_curves(run: Run) -> None:
     """Write curves over training steps, if the sources are checkpoints of one run."""
     from interp.core.errors import OptionError
-    from interp.heads.checkpoints.gates import emergence_of_gates
+    from interp.heads.checkpoints.emergence import emergence_of_gates
     from interp.heads.checkpoints.steps import steps_of
 
     steps = steps_of(run.sources)

@@ -34,6 +34,6 @@ verify = command(
     help="Files, weights, sizes, outputs, and the task before, after and under random removals are "
     "compared; what differs is listed, and what cannot be computed again is named. The exit code "
     "is 1 if something differs, or if no task could be computed again.",
-    text="interp.report.printed.top:plain_text",
+    text="interp.report.printed.tables:plain_text",
     example="interp prune verify smaller --against models/mine",
 )

@@ -70,7 +70,7 @@ def _prompts(run: Run) -> tuple[Prompts, Prompts]:
         "top": Spelling(type=FROM_1, metavar="N"),
     },
     check=_check,
-    text="interp.report.printed.top:lines_text",
+    text="interp.report.printed.tables:lines_text",
     example="interp train dictionary bundled:induction --layer 1 --set features -o dictionary",
 )
 def dictionary(

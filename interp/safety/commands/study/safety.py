@@ -119,7 +119,7 @@ safety = command(
         "by": Spelling(type=click.Choice(["projection", "ships"])),
         "n_random": Spelling(type=FROM_2),
     },
-    text="interp.report.printed.top:plain_text",
+    text="interp.report.printed.tables:plain_text",
     each=_write,
     help="Without a MODEL, bundled:refusal is used, which learned to refuse requests that contain "
     "a marker. Its requests are used if no files are given. A model that refuses nothing is "

@@ -12,7 +12,7 @@ from interp.cli.run import Input, Run
 from interp.cli.vocabulary import FROM_1, Spelling
 from interp.core.errors import OptionError
 from interp.core.tokens import encoded_text
-from interp.heads.sweep.picture_prompts import PicturePrompts
+from interp.heads.sweep.prompts import PicturePrompts
 
 if TYPE_CHECKING:
     from interp.model.model import Model
