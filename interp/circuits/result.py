@@ -122,8 +122,7 @@ class Circuit(CircuitFiles, Result):
     ) -> Circuit:
         """Make a circuit of a method's result, with its provenance."""
         from interp.circuits.bootstrap import labels_of, of_found
-        from interp.circuits.contrast import hashes
-        from interp.circuits.example import example_pair
+        from interp.circuits.contrast import example_pair, hashes
         from interp.core.standard_errors import standard_error
         from interp.model.content import model_provenance
 

@@ -14,6 +14,7 @@ sampling. Edits of patterns are in `pattern_edits`, those of attention to some k
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -274,3 +275,31 @@ def set_z(
         stack,
         parts=EditParts(value=lambda site: value),
     )
+
+
+def add(
+    heads: HeadsLike,
+    value: dict[tuple[str, int], Tensor],
+    coefficient: float = 1.0,
+    *,
+    positions: Positions = None,
+    stack: str | None = None,
+) -> Edit:
+    """Add a multiple of given values to z, such as a head's mean difference between two sets."""
+    if not math.isfinite(coefficient):
+        raise OptionError(f"add with the coefficient {coefficient}; it must be a finite number")
+
+    def replace(call: Call, site: Site, real: Tensor) -> Tensor:
+        given = value.get((site.stack, site.layer))
+        if given is None:
+            raise OptionError(f"the values of add have no {site.name}; give that layer too")
+        moved = given.to(call.z)
+        if torch.broadcast_shapes(moved.shape, call.z.shape) != call.z.shape:
+            raise OptionError(
+                f"add at {site.name}: a value of shape {tuple(given.shape)} does not broadcast to "
+                f"{tuple(call.z.shape)}"
+            )
+        return call.z + coefficient * moved
+
+    detail = f"coefficient={coefficient:g}"
+    return Edit("add", parse_heads(heads), replace, positions, stack, detail)
