@@ -15,7 +15,7 @@ import numpy as np
 
 from interp.core.documents import parse_json, seal, toml_data, toml_text, unseal
 from interp.core.errors import StoreError
-from interp.core.files import read_bytes
+from interp.core.files import read_bytes, write_atomically
 from interp.core.presenter import drawn
 from interp.core.result_files import FORMAT, read_result
 
@@ -100,6 +100,19 @@ class CircuitFiles:
         """Read a TOML file, written by `to_toml` or by saving as .toml."""
         return cls._read(path, toml_of(Path(path)))
 
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> Self:
+        """Read a file that `save`, `to_json` or `to_toml` wrote.
+
+        Raises:
+            StoreError: The file cannot be read, is damaged, or holds something else.
+            UnknownName: The suffix is unknown.
+        """
+        if Path(path).suffix.lower() in (".json", ".toml"):
+            json = Path(path).suffix.lower() == ".json"
+            return cls.from_json(path) if json else cls.from_toml(path)
+        return read_result(cls, path)
+
     def to_networkx(self) -> nx.MultiDiGraph:
         """Return a directed graph: nodes with score and role, edges with score and input.
 
@@ -124,14 +137,23 @@ class CircuitFiles:
         """Draw a static picture of the top k edges (or nodes), at most 300, with their share."""
         return _written(path, drawn("svg", self, min(k, DRAWN)))
 
+    def save_html(self, path: str | os.PathLike, *, title: str | None = None) -> None:
+        """Write a page: the map of its heads, the circuit, its rows and its provenance.
+
+        The file appears whole or not at all; raises StoreError.
+        """
+        from interp.draw.page import data_table
+
+        circuit: Any = self
+        parts = [("In numbers", data_table(circuit.shown(), "circuit"))]
+        write_atomically(Path(path), drawn("page", self, sections=parts, title=title))
+
     def _graphml(self) -> str:
         return self.to_graphml()
 
 
 def _written(path: str | os.PathLike | None, text: str) -> str:
     if path is not None:
-        from interp.core.files import write_atomically
-
         write_atomically(Path(path), text.encode())
     return text
 
