@@ -29,7 +29,7 @@ from interp.circuits.contrast import ContrastTask
 from interp.circuits.declaration import Found
 from interp.circuits.evaluation import evaluate_circuit
 from interp.circuits.find import score_nodes
-from interp.circuits.methods._ranking import marked
+from interp.circuits.head_evaluation import marked
 from interp.circuits.residual_graph import ResidualGraph
 from interp.circuits.result import Circuit
 from interp.circuits.tasks import make_contrast

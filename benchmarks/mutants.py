@@ -226,7 +226,7 @@ MUTANTS = [
     ),
     mutant(
         "precision_of_the_lowest_scores",
-        "interp/circuits/methods/_ranking.py",
+        "interp/circuits/head_evaluation.py",
         "score[ordered(score)[:k][-1]]",
         "score[ordered(score, lowest=True)[:k][-1]]",
         "circuits/test_codes.py::test_figures_of_a_ranking_by_hand",

@@ -17,7 +17,7 @@ from interp.core.prompts import Prompts
 from interp.core.tokens import prompt_text_of, words
 from interp.model.calls.sites import Site
 from interp.model.inputs import takes
-from interp.model.softmax_view import softmax_view
+from interp.model.views import softmax_view
 
 if TYPE_CHECKING:
     from interp.model.capture import ActivationCache

@@ -31,7 +31,7 @@ from interp.circuits.causal_traces import trace_rows
 from interp.circuits.facts import CORRUPT, PLACES, Fact, PlacedFact, place_facts, read_facts
 from interp.circuits.methods._exact import MOST_TOKENS
 from interp.circuits.residual_graph import Layer, ResidualGraph
-from interp.circuits.stream_hooks import Watch, watched
+from interp.circuits.stream_hooks import NoisyWatch, watched
 from interp.core.errors import OptionError, UnknownName
 from interp.core.prompts import Prompts
 from interp.core.result_rows import ResultRows
@@ -226,39 +226,6 @@ def _names(facts: Sequence[PlacedFact], by: str) -> list[str]:
     return [str(i) for i in range(lengths[0])]
 
 
-class _Watch(Watch):
-    """Adds noise to what enters the first block; records or replaces one kind of activation."""
-
-    def __init__(self, noise: Tensor | None, seen: dict[tuple[str, int], Tensor]) -> None:
-        self.noise, self.seen = noise, seen
-        self.replaced: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}
-
-    def _at(self, site: str, layer: Layer, x: Tensor) -> Tensor | None:
-        changed = None
-        if site == "stream" and layer.order == 0 and self.noise is not None:
-            changed = x = x + self.noise.repeat(len(x) // len(self.noise), 1, 1).to(x)
-        if (replacement := self.replaced.get((site, layer.order))) is not None:
-            values, places = replacement
-            changed = x = x.clone()
-            rows = torch.arange(len(x), device=x.device)
-            x[rows, places] = values[rows % len(values), places].to(x)
-        elif not self.replaced:
-            self.seen[site, layer.order] = x.clone()
-        return changed
-
-    def pre(self, layer: Layer, x: Tensor) -> Tensor | None:
-        """See the stream that enters a block."""
-        return self._at("stream", layer, x)
-
-    def heads(self, layer: Layer, x: Tensor) -> Tensor | None:
-        """See the outputs (z) of all heads."""
-        return self._at("attention", layer, x)
-
-    def mlp(self, layer: Layer, x: Tensor) -> Tensor | None:
-        """See the output of an MLP."""
-        return self._at("mlp", layer, x)
-
-
 @dataclass(eq=False)
 class _Tracer:
     """Facts that the model knows, with their clean and their noisy runs."""
@@ -278,7 +245,7 @@ class _Tracer:
         stated, known, seen = len(self.facts), [], []
         probabilities, inputs = [], []
         for fact in self.facts:
-            watch = _Watch(None, {})
+            watch = NoisyWatch(None, {})
             p = self._run(fact, watch, 1)[0]
             best = int(p.argmax())
             if fact.answer not in (None, best):
@@ -296,7 +263,7 @@ class _Tracer:
         self.facts, self.skipped, self._seen = known, stated - len(known), seen
         self.clean = np.array(probabilities)
         self.size = self.noise * float(torch.cat(inputs).double().std())
-        self._noisy: list[tuple[Tensor, _Watch, Tensor, CleanRun]] = []
+        self._noisy: list[tuple[Tensor, NoisyWatch, Tensor, CleanRun]] = []
         for number, fact in enumerate(known):
             places = fact.corrupted(self.corrupt, begin)
             if not places:
@@ -309,7 +276,7 @@ class _Tracer:
             noise = torch.zeros(self.samples, len(fact.ids), width)
             drawn = torch.randn(self.samples, len(places), width, generator=generator)
             noise[:, list(places)] = drawn * self.size
-            watch = _Watch(noise, {})
+            watch = NoisyWatch(noise, {})
             p, run = self._run(fact, watch, self.samples)
             self._noisy.append((noise, watch, p[:, fact.answer or 0], run))
         self.corrupted = np.array([float(p.mean()) for _, _, p, _ in self._noisy])
@@ -330,7 +297,7 @@ class _Tracer:
             )
 
     def _run(
-        self, fact: PlacedFact, watch: _Watch, rows: int
+        self, fact: PlacedFact, watch: NoisyWatch, rows: int
     ) -> tuple[Float[Tensor, "row token"], CleanRun]:
         """Run a prompt as several rows; return the probabilities of the next token, and the run."""
         model, wanted = self.graph.model, _last(fact, rows)
@@ -341,7 +308,7 @@ class _Tracer:
         return pick(run.logits, wanted, self.reuse).float().softmax(-1).cpu(), run
 
     def again(
-        self, run: CleanRun, fact: PlacedFact, watch: _Watch, first: Layer, copies: int
+        self, run: CleanRun, fact: PlacedFact, watch: NoisyWatch, first: Layer, copies: int
     ) -> Float[Tensor, "row token"]:
         """Run copies of a noisy run that differ from it in this layer and those above it."""
         model, wanted = self.graph.model, _last(fact, run.batch)
@@ -397,7 +364,7 @@ class _Run:
             for first in range(same, length, each):
                 some = torch.arange(first, min(first + each, length))
                 places = some.repeat_interleave(samples)
-                watch = _Watch(self.noise, {})
+                watch = NoisyWatch(self.noise, {})
                 for layer in layers:
                     key = (site, layer.order)
                     values = self.noisy[key].roll(1, 0) if kind else self.clean[key]

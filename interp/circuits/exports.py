@@ -1,14 +1,21 @@
-"""Files and graph formats of circuits: JSON, TOML, networkx, GraphML, DOT, Mermaid and SVG."""
+"""Files and graph formats of circuits: JSON, TOML, networkx, GraphML, DOT, Mermaid and SVG.
+
+JSON and TOML hold plain lists and numbers, with null or nan for NaN.
+"""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from interp.core.documents import seal, toml_text, unseal
+import numpy as np
+
+from interp.core.documents import parse_json, seal, toml_data, toml_text, unseal
 from interp.core.errors import StoreError
+from interp.core.files import read_bytes, write_atomically
 from interp.core.presenter import drawn
 from interp.core.result_files import FORMAT, read_result
 
@@ -25,15 +32,11 @@ class CircuitFiles:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain lists and numbers, with NaN as None."""
-        from interp.circuits.result_dict import plain_data_of
-
         return plain_data_of(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Make a circuit from the output of `to_dict`, of this version or the one before."""
-        from interp.circuits.result_dict import OF_EDGES, OF_NODES, fields_of
-
         make: Any = cls
         try:
             circuit = make(**fields_of(values))
@@ -60,8 +63,6 @@ class CircuitFiles:
 
         A file of the MIB benchmark names no model and no task; it is read by its sizes.
         """
-        from interp.circuits.result_dict import json_of
-
         return cls._read(path, json_of(Path(path)))
 
     @classmethod
@@ -97,9 +98,20 @@ class CircuitFiles:
     @classmethod
     def from_toml(cls, path: str | os.PathLike) -> Self:
         """Read a TOML file, written by `to_toml` or by saving as .toml."""
-        from interp.circuits.result_dict import toml_of
-
         return cls._read(path, toml_of(Path(path)))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> Self:
+        """Read a file that `save`, `to_json` or `to_toml` wrote.
+
+        Raises:
+            StoreError: The file cannot be read, is damaged, or holds something else.
+            UnknownName: The suffix is unknown.
+        """
+        if Path(path).suffix.lower() in (".json", ".toml"):
+            json = Path(path).suffix.lower() == ".json"
+            return cls.from_json(path) if json else cls.from_toml(path)
+        return read_result(cls, path)
 
     def to_networkx(self) -> nx.MultiDiGraph:
         """Return a directed graph: nodes with score and role, edges with score and input.
@@ -125,13 +137,102 @@ class CircuitFiles:
         """Draw a static picture of the top k edges (or nodes), at most 300, with their share."""
         return _written(path, drawn("svg", self, min(k, DRAWN)))
 
+    def save_html(self, path: str | os.PathLike, *, title: str | None = None) -> None:
+        """Write a page: the map of its heads, the circuit, its rows and its provenance.
+
+        The file appears whole or not at all; raises StoreError.
+        """
+        from interp.draw.page import data_table
+
+        circuit: Any = self
+        parts = [("In numbers", data_table(circuit.shown(), "circuit"))]
+        write_atomically(Path(path), drawn("page", self, sections=parts, title=title))
+
     def _graphml(self) -> str:
         return self.to_graphml()
 
 
 def _written(path: str | os.PathLike | None, text: str) -> str:
     if path is not None:
-        from interp.core.files import write_atomically
-
         write_atomically(Path(path), text.encode())
     return text
+
+
+CIRCUIT_FORMAT = "interp circuit 2"
+OF_EDGES = ("edge_score", "edge_sem")
+OF_NODES = (
+    "score",
+    "sem",
+    "conditional",
+    "conditional_sem",
+    "estimate",
+    "conditional_on",
+    "measured",
+)
+NUMBERS = (*OF_NODES[:5], *OF_EDGES)
+
+
+def plain_data_of(circuit: Any) -> dict[str, Any]:
+    """Return all fields of a circuit as plain data, with NaN as None."""
+    same = ("model", "n_layers", "n_heads", "task", "method", "level", "n", "unit")
+    from interp.core.json_document import plain
+
+    return {
+        "format": CIRCUIT_FORMAT,
+        **{name: getattr(circuit, name) for name in same},
+        "nodes": list(circuit.nodes),
+        **{name: _plain(getattr(circuit, name)) for name in NUMBERS},
+        "conditional_on": list(circuit.conditional_on),
+        "measured": list(circuit.measured),
+        "edges": [list(e) for e in circuit.edges],
+        "roles": {r: list(names) for r, names in circuit.roles.items()},
+        **({"edge_measured": list(circuit.edge_measured)} if circuit.edge_measured else {}),
+        **({} if circuit.clusters is None else {"clusters": list(circuit.clusters)}),
+        "notes": list(circuit.notes),
+        "tables": plain(circuit.tables),
+        "made": plain(circuit.made),
+    }
+
+
+def fields_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a circuit from the output of `plain_data_of`."""
+    if values["format"] != CIRCUIT_FORMAT:
+        raise ValueError(
+            f"its format is not {CIRCUIT_FORMAT!r}; it is of another version of interp"
+        )
+    given = {k: v for k, v in values.items() if k != "format"}
+    for name in NUMBERS:
+        if name in given:
+            given[name] = np.array([math.nan if x is None else x for x in given[name]], dtype=float)
+    for name in ("nodes", "notes", "conditional_on", "measured", "edge_measured", "clusters"):
+        if name in given:
+            given[name] = tuple(given[name])
+    given["edges"] = tuple((a, b) for a, b in given["edges"])
+    given["roles"] = {r: tuple(n) for r, n in given["roles"].items()}
+    return given
+
+
+def json_of(path: Path) -> Any:
+    """Return the content of a JSON file."""
+    try:
+        return parse_json(read_bytes(path))
+    except ValueError as error:
+        raise StoreError(f"{path} is not JSON: {error}") from error
+
+
+def toml_of(path: Path) -> Any:
+    """Return the content of a circuit's TOML file."""
+    try:
+        document = toml_data(read_bytes(path).decode())
+    except ValueError as error:  # invalid TOML, or bytes that are not text
+        raise StoreError(f"{path} is not TOML: {error}") from error
+    if "format" not in document and "granularity" in document:
+        raise StoreError(
+            f"{path} is the file of a published circuit, which has no scores; read it with "
+            "interp.circuits.published.read_published"
+        )
+    return document
+
+
+def _plain(x: Sequence[float] | np.ndarray) -> list[float | None]:
+    return [None if math.isnan(v) else float(v) for v in x]

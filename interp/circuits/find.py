@@ -1,15 +1,16 @@
-"""Entry point to all circuit methods."""
+"""Entry point to all circuit methods, and to circuits that were found before."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp.circuits.declaration import Discovery, Found, Level
 from interp.circuits.steps import following, step
-from interp.circuits.tasks.named import contrast_of
+from interp.circuits.tasks.named import contrast_of, is_file
 from interp.core.errors import OptionError
 from interp.core.protocols import Progress
 from interp.core.registry import CIRCUIT_METHODS
@@ -118,3 +119,19 @@ def asked_method(
     asked = {"faithful": faithful, "size": size, "max_evaluations": max_evaluations}
     more = {k: v for k, v in asked.items() if v is not None and k in has}
     return way, more | options
+
+
+def stored_circuit(path: Path, model: Model, task: str) -> Circuit:
+    """Read an existing circuit, if it belongs to this model and task."""
+    from interp.circuits.result import Circuit
+
+    circuit = Circuit.from_json(path) if path.suffix == ".json" else Circuit.from_toml(path)
+    circuit.require(model)
+    name = Path(task).stem if is_file(task) else task
+    if not circuit.model:  # a file of MIB, which names neither
+        circuit = replace(circuit, model=model.name, task=name)
+    if circuit.task != name:
+        raise OptionError(
+            f"{path} is a circuit for {circuit.task}, not for {name}; give another circuit"
+        )
+    return circuit

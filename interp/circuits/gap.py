@@ -1,4 +1,4 @@
-"""Whether a model does a task: clean prompts must do better than corrupted ones, and clearly so."""
+"""Gap of clean and corrupted prompts: whether a model does a task, and effects as shares of it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from jaxtyping import Float
 from interp.core.clusters import cluster_count
 from interp.core.intervals import normal_as_t
 from interp.core.standard_errors import standard_error
+from interp.core.statistics import ratio_intervals
 
 Array = np.ndarray
 LEAST_GAP = 2.0  # required mean difference, in standard errors of many pairs
@@ -108,3 +109,18 @@ class Gap:
         return (
             f"{model} does not do {task}: {text}{turned}; there is nothing for a circuit to explain"
         )
+
+
+def gap_columns(
+    effects: Float[Array, "row pair"], gap: Float[Array, " pair"], clusters: Sequence[str] | None
+) -> dict[str, Float[Array, " row"]]:
+    """Return the columns score, sem, share, share_low and share_high (95 % interval)."""
+    score = effects.mean(1)
+    low, high = ratio_intervals(effects, gap, clusters=clusters).T
+    return {
+        "score": score,
+        "sem": standard_error(effects, clusters),
+        "share": score / gap.mean(),
+        "share_low": low,
+        "share_high": high,
+    }

@@ -1,17 +1,20 @@
-"""Names of a circuit's nodes, and the effect size by which nodes are ordered."""
+"""Names of a circuit's nodes, the effect by which they are ordered, and the set in its tables."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from jaxtyping import Float
 
 from interp.core.head import Head
+from interp.core.ties import reaches
 
 Array = np.ndarray
+Edge = tuple[str, str]
 
 
 def larger_effect(
@@ -56,3 +59,101 @@ def head_columns(nodes: Sequence[str]) -> dict[str, Any]:
         "head": np.array([math.nan if h is None else h.head for h in heads], dtype=float),
         "stack": [None if h is None else h.stack for h in heads],
     }
+
+
+class Share(NamedTuple):
+    """Share of clean minus corrupted that a set keeps, with its 95 % interval.
+
+    `own` is the share on the pairs that ordered the nodes and edges.
+    """
+
+    value: float
+    low: float
+    high: float
+    own: float
+
+    def reaches(self, asked: float) -> bool:
+        """Return True if the share is shown to be at least this, and is no further above 1."""
+        return bool(
+            reaches(min(self.low, self.own), asked)
+            and reaches(2 - asked, max(self.value, self.own))
+        )
+
+
+WHOLE = Share(1.0, 1.0, 1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class NodeSet:
+    """Nodes and edges of a set, and the share of the behaviour that they keep.
+
+    Args:
+        nodes: Names of the nodes, in the order of the model.
+        edges: (writer, reader) names.
+        share: Faithfulness on some pairs of the search.
+        asked: Share that it was selected to keep; 0 where none was asked for.
+        pairs: Number of these pairs.
+        apart: Whether these pairs had no part in ordering nodes and edges; if they had, the share
+            is too high for other pairs.
+        separated: Whether edges were selected too; otherwise all edges between the nodes belong to
+            the set.
+    """
+
+    nodes: tuple[str, ...]
+    edges: tuple[Edge, ...]
+    share: Share
+    asked: float = 0.0
+    pairs: int = 0
+    apart: bool = False
+    separated: bool = True
+
+    @classmethod
+    def of(cls, tables: Mapping[str, list[dict[str, Any]]]) -> Self | None:
+        """Read the set from the tables of a circuit; None if they hold none."""
+        if not tables.get("smallest"):
+            return None
+        stated = tables["smallest"][0]
+        return cls(
+            tuple(str(row["node"]) for row in tables["smallest_nodes"]),
+            tuple((str(row["from"]), str(row["to"])) for row in tables["smallest_edges"]),
+            Share(*(float(stated[name]) for name in ("kept", "low", "high", "own"))),
+            float(stated["asked"]),
+            int(stated["pairs"]),
+            bool(stated["apart"]),
+            bool(stated["separated"]),
+        )
+
+    @property
+    def kept(self) -> float:
+        """The share of the behaviour that the set keeps."""
+        return self.share.value
+
+    def summary(self) -> str:
+        """State the share, its interval, and on which pairs it was measured."""
+        value, low, high, _ = self.share
+        on = "that did not order it" if self.apart else "that chose it, so less on others"
+        asked = f"; {self.asked:g} was asked" if self.asked else ""
+        if self.asked and not self.share.reaches(self.asked):
+            asked += ", which it is not shown to keep"
+        return f"keeps {value:.2f} [{low:.2f}, {high:.2f}] on {self.pairs} pairs {on}{asked}"
+
+    def tables(self, forwards: Mapping[str, float]) -> dict[str, list[dict[str, Any]]]:
+        """Return the tables of a circuit: the set, and the passes by stage."""
+        values = {
+            "asked": self.asked,
+            "kept": self.kept,
+            "low": self.share.low,
+            "high": self.share.high,
+            "own": self.share.own,
+            "pairs": self.pairs,
+            "apart": self.apart,
+            "nodes": len(self.nodes),
+            "edges": len(self.edges),
+            "separated": self.separated,
+        }
+        return {
+            "smallest": [values],
+            "smallest_nodes": [{"node": name} for name in self.nodes],
+            "smallest_edges": [{"from": a, "to": b} for a, b in self.edges],
+            "forwards": [{"stage": name, "forwards": n} for name, n in forwards.items()],
+        }

@@ -16,13 +16,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.circuits.chosen_set import Share
 from interp.circuits.contrast import ContrastBatch, ContrastTask
 from interp.circuits.edge_forward import EdgeForward
 from interp.circuits.methods._attribution import RunPair
 from interp.circuits.methods._exact import effects_of_masks
 from interp.circuits.methods._gathered import helping
 from interp.circuits.methods._gradients import Passes, Value
+from interp.circuits.nodes import Share
 from interp.circuits.residual_graph import ResidualGraph
 from interp.circuits.steps import counted, step
 from interp.core.errors import OptionError

@@ -26,7 +26,7 @@ from torch import Tensor
 from interp.circuits.contrast import ContrastBatch, ContrastTask
 from interp.circuits.edge_forward import EdgeForward
 from interp.circuits.edge_run import EdgeRun
-from interp.circuits.gap_columns import gap_columns
+from interp.circuits.gap import gap_columns
 from interp.circuits.identity import model_content, of_task
 from interp.circuits.methods._gathered import helping
 from interp.circuits.residual_graph import Reader, ResidualGraph

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from interp.causal.game.patching import tiled
 from interp.circuits.contrast import ContrastBatch, ContrastTask
-from interp.circuits.gap_columns import gap_columns
+from interp.circuits.gap import gap_columns
 from interp.circuits.identity import model_content, of_task
 from interp.circuits.methods._exact import MOST_TOKENS
 from interp.circuits.methods._gathered import helping

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.circuits.methods._ranking import marked
+from interp.circuits.head_evaluation import marked
 from interp.circuits.nodes import layer_of, node_of
 from interp.circuits.published_comparison import comparison_rows
 from interp.core.documents import parse_toml

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from jaxtyping import Float
 
-from interp.circuits.chosen_set import NodeSet
 from interp.circuits.exports import DRAWN, CircuitFiles
-from interp.circuits.nodes import effect_text, head_columns, larger_effect, node_of
+from interp.circuits.nodes import NodeSet, effect_text, head_columns, larger_effect, node_of
 from interp.core.errors import OptionError
-from interp.core.files import write_atomically
 from interp.core.presenter import drawn, present
 from interp.core.result import Result
 from interp.core.ties import ordered
@@ -122,32 +119,30 @@ class Circuit(CircuitFiles, Result):
     ) -> Circuit:
         """Make a circuit of a method's result, with its provenance."""
         from interp.circuits.bootstrap import labels_of, of_found
-        from interp.circuits.contrast import hashes
-        from interp.circuits.example import example_pair
+        from interp.circuits.contrast import example_pair, hashes
         from interp.core.standard_errors import standard_error
         from interp.model.content import model_provenance
 
-        provenance = model_provenance(model) | task.about()
-        provenance |= {"method": method, "level": level, "options": dict(options)}
-        provenance |= {
+        provenance = {
+            **model_provenance(model),
+            **task.about(),
+            "method": method,
+            "level": level,
+            "options": dict(options),
             "forwards": found.forwards,
             "backwards": found.backwards,
             "signed": found.signed,
+            "made_by": "interp.circuits.find_circuit",
+            "pairs": hashes(task),
+            "example": example_pair(model, task),
         }
-        provenance |= {"made_by": "interp.circuits.find_circuit", "pairs": hashes(task)}
-        provenance["example"] = example_pair(model, task)
         edges, now, shared = found.edges_per_prompt, found.conditional, labels_of(found, task)
-
-        def sem(x: Float[np.ndarray, "node prompt"]) -> Float[np.ndarray, " node"]:
-            return standard_error(x, shared)
-
+        sem = partial(standard_error, clusters=shared)
         given, values = found.measured, found.per_prompt
         if edges is not None and edges.shape[1] == values.shape[1]:
             values = np.concatenate([values, edges])
-        by_pair = found.columns == "pairs" and values.shape == (
-            len(found.nodes) + len(found.edges),
-            len(task),
-        )
+        size = len(found.nodes) + len(found.edges), len(task)
+        by_pair = found.columns == "pairs" and values.shape == size
         return cls(
             model.name,
             model.n_layers,
@@ -252,13 +247,8 @@ class Circuit(CircuitFiles, Result):
             kept_edges = {
                 i for i, (a, b) in enumerate(self.edges) if a in keep and node_of(b) in keep
             }
-        n = len(self.nodes)
-        circuit = self._take(
-            [
-                *(i for i, name in enumerate(self.nodes) if name in keep),
-                *(n + i for i in kept_edges),
-            ]
-        )
+        rows = [i for i, name in enumerate(self.nodes) if name in keep]
+        circuit = self._take([*rows, *(len(self.nodes) + i for i in kept_edges)])
         object.__setattr__(circuit, "_asked", len(circuit))  # all of it is displayed
         return circuit
 
@@ -310,19 +300,6 @@ class Circuit(CircuitFiles, Result):
     def wide(self) -> pd.DataFrame:
         """Return the table of nodes, or that of edges where only edges are kept."""
         return self.nodes_to_pandas() if self.nodes or not self.edges else self.edges_to_pandas()
-
-    @classmethod
-    def load(cls, path: str | os.PathLike) -> Self:
-        """Read a file that `save`, `to_json` or `to_toml` wrote.
-
-        Raises:
-            StoreError: The file cannot be read, is damaged, or holds something else.
-            UnknownName: The suffix is unknown.
-        """
-        if Path(path).suffix.lower() in (".json", ".toml"):
-            json = Path(path).suffix.lower() == ".json"
-            return cls.from_json(path) if json else cls.from_toml(path)
-        return super().load(path)
 
     def nodes_to_pandas(self) -> pd.DataFrame:
         """Return a table with one row per node, in the order of the model."""
@@ -396,18 +373,6 @@ class Circuit(CircuitFiles, Result):
         At most 300 nodes or edges are drawn.
         """
         return drawn("plot", self, min(k, DRAWN))
-
-    def save_html(self, path: str | os.PathLike, *, title: str | None = None) -> None:
-        """Write a page: the map of its heads, the circuit, its rows and its provenance.
-
-        The file appears whole or not at all; raises StoreError.
-        """
-        from interp.draw.page import data_table
-
-        rows = data_table(self.shown(), "circuit")
-        parts = [("In numbers", rows)]
-        content = drawn("page", self, sections=parts, title=title)
-        write_atomically(Path(path), content)
 
     def __repr__(self) -> str:
         first = self.ranking[: self._asked or 4]

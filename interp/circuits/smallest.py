@@ -23,10 +23,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from interp.circuits.chosen_set import WHOLE, Edge, NodeSet, Share
 from interp.circuits.contrast import hashes
 from interp.circuits.identity import model_content, of_task
-from interp.circuits.nodes import larger_effect, node_of
+from interp.circuits.nodes import WHOLE, Edge, NodeSet, Share, larger_effect, node_of
 from interp.circuits.patched_runs import PatchedRuns
 from interp.circuits.steps import following
 from interp.circuits.stored_steps import Kept

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+import torch
+
 from interp.causal.game.patching import rebuilt, tensors_in
 from interp.core.interrupts import holding
 from interp.model.hooks.inference import forward_here, in_this_thread, replaced
@@ -146,3 +148,36 @@ def _rows(x: Tensor, shape: tuple[int, ...]) -> Tensor:
 def replace_first(tree: Any, old: Tensor, new: Tensor) -> Any:
     """Return the same structure with one tensor replaced."""
     return rebuilt(tree, iter([new if x is old else x for x in tensors_in(tree)]))
+
+
+class NoisyWatch(Watch):
+    """Adds noise to what enters the first block; records or replaces one kind of activation."""
+
+    def __init__(self, noise: Tensor | None, seen: dict[tuple[str, int], Tensor]) -> None:
+        self.noise, self.seen = noise, seen
+        self.replaced: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}
+
+    def _at(self, site: str, layer: Layer, x: Tensor) -> Tensor | None:
+        changed = None
+        if site == "stream" and layer.order == 0 and self.noise is not None:
+            changed = x = x + self.noise.repeat(len(x) // len(self.noise), 1, 1).to(x)
+        if (replacement := self.replaced.get((site, layer.order))) is not None:
+            values, places = replacement
+            changed = x = x.clone()
+            rows = torch.arange(len(x), device=x.device)
+            x[rows, places] = values[rows % len(values), places].to(x)
+        elif not self.replaced:
+            self.seen[site, layer.order] = x.clone()
+        return changed
+
+    def pre(self, layer: Layer, x: Tensor) -> Tensor | None:
+        """See the stream that enters a block."""
+        return self._at("stream", layer, x)
+
+    def heads(self, layer: Layer, x: Tensor) -> Tensor | None:
+        """See the outputs (z) of all heads."""
+        return self._at("attention", layer, x)
+
+    def mlp(self, layer: Layer, x: Tensor) -> Tensor | None:
+        """See the output of an MLP."""
+        return self._at("mlp", layer, x)

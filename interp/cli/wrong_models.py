@@ -13,8 +13,7 @@ from interp.cli.context import DEBUG
 from interp.cli.progress import Voice
 from interp.core.errors import InterpError, LoadError, OptionError
 from interp.heads.sweep.each import failure_count, plain_files
-from interp.model.sources.folder import is_address
-from interp.model.sources.known import require_known, require_listed
+from interp.model.sources.folder import is_address, require_known, require_listed
 
 
 def require_one_known(sources: Sequence[str]) -> None:

@@ -251,7 +251,7 @@ class HeadTable(WithPromptValues, Result):
 
         Args:
             metric: the metric to draw; by default the first of the table, since units differ.
-            **options: options of `interp.draw.plot.heatmap`.
+            **options: options of `interp.draw.charts.heatmap`.
 
         Raises:
             OptionError: the table has no rows.

@@ -196,7 +196,7 @@ class BoundAnalysis(Bound[Analysis]):
         self, model: Model, seed: int, progress: Progress, *, notes: bool = True
     ) -> Trials:
         """Run an experiment on the softmax layers and return every head's score in every trial."""
-        from interp.model.softmax_view import softmax_view
+        from interp.model.views import softmax_view
 
         lab = Lab(seed, progress, notes)
         return self.analysis.apply(softmax_view(model), lab, **self.options)
@@ -207,7 +207,7 @@ class BoundAnalysis(Bound[Analysis]):
 
     def from_weights(self, model: Model) -> dict[Site, Tensor]:
         """Return the scores of every head of softmax layers, `[head]` per attention."""
-        from interp.model.softmax_view import softmax_view
+        from interp.model.views import softmax_view
 
         return self.analysis.apply(softmax_view(model), **self.options)
 

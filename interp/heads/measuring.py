@@ -22,7 +22,7 @@ from interp.model.hooks.score_terms import ScoreTerms, contents
 from interp.model.locate.head_outputs import read_for_run, writing_weights
 from interp.model.segments import read_inputs, segment_labels
 from interp.model.single_prompts import pictured, single_prompts
-from interp.model.softmax_view import softmax_view
+from interp.model.views import softmax_view
 
 if TYPE_CHECKING:
     from interp.model.locate.weights import HeadWeights

@@ -30,9 +30,9 @@ from interp.heads.engine import ROUNDING, batches, reduce_patterns
 from interp.heads.pieces import SCORING, SHUFFLED, PerMetric, Pieces
 from interp.model.calls.sites import APART, Site, skipped_layers
 from interp.model.content import tensors_hash
-from interp.model.joint_view import view_for
 from interp.model.segments import special_ids
 from interp.model.single_prompts import pictured, single_prompts
+from interp.model.views import view_for
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -34,7 +34,6 @@ from interp.heads.scoring_without_prompts import WeightsScores, from_experiment,
 from interp.heads.segment_targets import require_segments, why_no_segments
 from interp.model.content import model_provenance
 from interp.model.inputs import least_length, probe_inputs
-from interp.model.joint_view import view_for
 from interp.model.model_argument import given_models
 from interp.model.precision import on_its_device
 from interp.model.random_weights import (
@@ -44,6 +43,7 @@ from interp.model.random_weights import (
     RandomWeights,
 )
 from interp.model.sources.recorded_run import RecordedModel
+from interp.model.views import view_for
 
 if TYPE_CHECKING:
     from interp.model.model import Model

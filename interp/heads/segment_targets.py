@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 from interp.core.chat import ROLES, THINKING
 from interp.core.errors import PromptError, UnknownName
 from interp.model.calls.sites import APART, POOLING
-from interp.model.joint_view import view_for
-from interp.model.segments import NAMES, OF_ROLES, read_inputs
-from interp.model.stack_segments import possible_segments
+from interp.model.segments import NAMES, OF_ROLES, possible_segments, read_inputs
+from interp.model.views import view_for
 
 if TYPE_CHECKING:
     from interp.core.prompts import Prompts

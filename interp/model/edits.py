@@ -14,7 +14,8 @@ sampling. Edits of patterns are in `pattern_edits`, those of attention to some k
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -23,13 +24,67 @@ from torch import Tensor
 
 from interp.core.errors import OptionError
 from interp.core.head import Head
-from interp.model.calls.steps import rows_of_step
-from interp.model.edit_parts import EditParts, Positions, chosen_positions
+from interp.model.calls.steps import query_positions, rows_of_step
 from interp.model.head_arguments import HeadsLike, parse_heads
 
 if TYPE_CHECKING:
     from interp.model.calls.call import Call
     from interp.model.calls.sites import Site
+
+Positions = slice | int | Sequence[int] | None
+
+
+@dataclass(frozen=True, eq=False)
+class EditParts:
+    """Intervention as data: `factor`·z, or for the factor 0 a value in its place.
+
+    Args:
+        factor: one factor, or one per head of the edit.
+        value: replacement of z per stack and layer, or one for all; zero if None. It broadcasts to
+            `[batch, head, query_pos, d_v]`.
+        mean: replace z by its mean over the real positions of the batch.
+    """
+
+    factor: float | Tensor = 0.0
+    value: Callable[[Site], Tensor] | None = None
+    mean: bool = False
+
+
+def chosen_positions(positions: Positions, real: Tensor, before: Tensor | None = None) -> Tensor:
+    """Return the mask of chosen positions, counted without padding: `[batch, query_pos]`."""
+    if positions is None:
+        return torch.ones_like(real)
+    ends = [positions.start, positions.stop] if isinstance(positions, slice) else positions
+    ends = [ends] if isinstance(ends, int) else ends
+    if before is not None and any(p is not None and p < 0 for p in ends):
+        raise OptionError(
+            f"an edit names positions {positions}, counted from the end, which moves while a model "
+            "writes; count them from the first token"
+        )
+    past = torch.zeros(len(real), dtype=torch.long, device=real.device)
+    past = past if before is None else past + before
+    # the position of each token within its own prompt
+    order = query_positions(real, before)
+    length = real.long().sum(1) + past
+    if isinstance(positions, slice):
+        bounds = [positions.indices(n) for n in length.tolist()]
+        picked = [range(*b) for b in bounds]
+    else:
+        wanted = [positions] if isinstance(positions, int) else list(positions)
+        known = int(length.max())
+        absent = [p for p in wanted if not -known <= p < known]
+        if absent and before is None:
+            raise OptionError(
+                f"an edit names positions {absent}; the longest prompt has {known} tokens (0 to "
+                f"{known - 1})"
+            )
+        picked = [[p if p >= 0 else n + p for p in wanted] for n in length.tolist()]
+    chosen = torch.zeros_like(real)
+    for row, places in enumerate(picked):
+        chosen[row] = real[row] & torch.isin(
+            order[row], torch.tensor(list(places), dtype=torch.long, device=real.device)
+        )
+    return chosen
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,3 +329,31 @@ def set_z(
         stack,
         parts=EditParts(value=lambda site: value),
     )
+
+
+def add(
+    heads: HeadsLike,
+    value: dict[tuple[str, int], Tensor],
+    coefficient: float = 1.0,
+    *,
+    positions: Positions = None,
+    stack: str | None = None,
+) -> Edit:
+    """Add a multiple of given values to z, such as a head's mean difference between two sets."""
+    if not math.isfinite(coefficient):
+        raise OptionError(f"add with the coefficient {coefficient}; it must be a finite number")
+
+    def replace(call: Call, site: Site, real: Tensor) -> Tensor:
+        given = value.get((site.stack, site.layer))
+        if given is None:
+            raise OptionError(f"the values of add have no {site.name}; give that layer too")
+        moved = given.to(call.z)
+        if torch.broadcast_shapes(moved.shape, call.z.shape) != call.z.shape:
+            raise OptionError(
+                f"add at {site.name}: a value of shape {tuple(given.shape)} does not broadcast to "
+                f"{tuple(call.z.shape)}"
+            )
+        return call.z + coefficient * moved
+
+    detail = f"coefficient={coefficient:g}"
+    return Edit("add", parse_heads(heads), replace, positions, stack, detail)

@@ -22,7 +22,7 @@ from interp.model.edits import Edit
 from interp.model.hooks.inference import in_this_thread, inference
 from interp.model.inputs import position_limit, takes
 from interp.model.policy import Policy, Step, decided
-from interp.model.softmax_view import softmax_view
+from interp.model.views import softmax_view
 
 if TYPE_CHECKING:
     from interp.model.transformer import Transformer

@@ -17,8 +17,7 @@ from torch import Tensor
 from interp.core.errors import InterpError, OptionError
 from interp.core.user_function import predicate_inputs
 from interp.model.calls.steps import key_positions, query_positions
-from interp.model.edit_parts import Positions
-from interp.model.edits import Edit
+from interp.model.edits import Edit, Positions
 from interp.model.head_arguments import HeadsLike, parse_heads
 from interp_kernels.prompt_ids import prompt_ids
 

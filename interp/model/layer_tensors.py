@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from interp.core.errors import UnknownName, UnreadableAttention
 from interp.core.interrupts import holding
-from interp.model.calls.nest import first_tensor, with_tensor
+from interp.model.calls.call import first_tensor, with_tensor
 from interp.model.calls.sites import Where
 from interp.model.hooks.inference import in_this_thread
 from interp.model.inputs import takes

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from interp.core.errors import OptionError
 from interp.model.calls.steps import columns_of_step, rows_of_step
-from interp.model.edit_parts import Positions
-from interp.model.edits import Edit, broadcast_value
+from interp.model.edits import Edit, Positions, broadcast_value
 from interp.model.head_arguments import HeadsLike, parse_heads
 
 if TYPE_CHECKING:

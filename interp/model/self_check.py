@@ -25,12 +25,12 @@ from interp.model.calls.sites import Site
 from interp.model.hooks.inference import in_this_thread
 from interp.model.inputs import probe_inputs
 from interp.model.joint_inputs import joint_probe_inputs
-from interp.model.joint_view import joint_view
 from interp.model.locate.find_sites import Event, first_tensor, output_projection
 from interp.model.locate.linear import rounding_of
 from interp.model.locate.probe import probe_run
 from interp.model.model import Model
 from interp.model.sources.remote import RemoteModel
+from interp.model.views import joint_view
 
 if TYPE_CHECKING:
     from interp_kernels.self_test import SelfTest

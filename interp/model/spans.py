@@ -10,8 +10,8 @@ from torch import Tensor
 
 from interp.core.prompts import Prompts
 from interp.model.calls.sites import APART, Site
-from interp.model.joint_view import view_for
 from interp.model.segments import NAMES, read_inputs, segment, segment_labels
+from interp.model.views import view_for
 
 if TYPE_CHECKING:
     from interp.model.model import Model

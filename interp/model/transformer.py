@@ -80,7 +80,7 @@ class Transformer:
     source: str = "transformers"  # the package that held the model, and how it is read
     # for a model spread over processes: sites count the heads in this process
     ranks: Ranks | None = None
-    left_out: tuple[Site, ...] = ()  # of a view; see `interp.model.softmax_view`
+    left_out: tuple[Site, ...] = ()  # of a view; see `interp.model.views`
     joint_sites: tuple[Site, ...] = ()  # of a run on pictures inside text; see `joint_view`
     processor: Any = None  # of pictures and sound; that beside the weights unless one is given
     chat: bool = False  # texts are a user's turn in the tokenizer's chat template

@@ -19,7 +19,7 @@ present(
 )
 present(
     "interp.core.table:HeadTable",
-    plot="interp.draw.plot:heatmap",
+    plot="interp.draw.charts:heatmap",
     report="interp.report.atlas.page:write_report",
     text="interp.report.printed.scores:head_table_text",
 )

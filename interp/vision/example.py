@@ -12,7 +12,7 @@ from jaxtyping import Bool
 from interp.attribution.example import Example
 from interp.attribution.target import AnyTarget, Target, parse_target
 from interp.core.errors import OptionError, PromptError
-from interp.model.softmax_view import layers_view
+from interp.model.views import layers_view
 from interp.vision.images import PatchGrid, image_batch, patch_grid, vision_sites
 
 if TYPE_CHECKING:

@@ -55,7 +55,7 @@ def maps_to_draw(model: Model, names: Sequence[str]) -> tuple[str, ...]:
 
     A model of two towers has no rollout, since an attribution explains one stack.
     """
-    from interp.model.softmax_view import layers_view
+    from interp.model.views import layers_view
 
     alone = len(layers_view(model).stacks) == 1
     return tuple(names) or (("class_attention", "rollout") if alone else ("class_attention",))

@@ -16,8 +16,7 @@ from interp.causal.steering.in_context import in_context_prompts
 from interp.circuits.tasks import make_contrast
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.result_rows import ResultRows
-from interp.model.addition import add
-from interp.model.edits import gate
+from interp.model.edits import add, gate
 
 VOCAB, LOGIT = 64, 10.0  # of planted:bystander: a copy writes 10 logits
 

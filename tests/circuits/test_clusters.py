@@ -12,8 +12,8 @@ from interp.causal import leave_one_out
 from interp.circuits.bootstrap import overlaps, stability_rows
 from interp.circuits.evaluation import evaluate_circuit
 from interp.circuits.find import find_circuit
-from interp.circuits.methods._backups import stand_ins
 from interp.circuits.methods._checked import _effect
+from interp.circuits.methods._measured_nodes import stand_ins
 from interp.circuits.patched import patch_first
 from interp.core.clusters import cluster_summary
 from interp.report.printed.circuit import _figures

@@ -9,8 +9,8 @@ from circuits.contrasts import induction_pairs
 
 import interp
 from interp import planted
+from interp.circuits.head_evaluation import authors_f1, f1, precision_at
 from interp.circuits.methods import _codes as steps
-from interp.circuits.methods._ranking import authors_f1, f1, precision_at
 from interp.core.errors import OptionError
 from interp.core.rank_statistics import auroc, auroc_interval
 

@@ -6,7 +6,7 @@ import re
 
 import interp
 from interp.circuits import find_circuit, make_contrast
-from interp.circuits.example import example_pair
+from interp.circuits.contrast import example_pair
 from interp.report.atlas.graph import graph_figure, pair_figure
 from interp.report.atlas.mechanisms import circuit_part
 

@@ -12,6 +12,7 @@ from interp.causal.game.game import Game
 from interp.circuits.edge_evaluation import evaluate_edges
 from interp.circuits.evaluation import evaluate_circuit
 from interp.circuits.find import find_circuit, score_nodes
+from interp.circuits.head_evaluation import marked
 from interp.circuits.methods import (
     attribution_patching,
     exact_patching,
@@ -19,7 +20,6 @@ from interp.circuits.methods import (
     integrated_patching,
     screen_verify,
 )
-from interp.circuits.methods._ranking import marked
 from interp.circuits.tasks import make_contrast
 from interp.core.errors import OptionError, UnknownName
 from interp.core.rank_statistics import auroc

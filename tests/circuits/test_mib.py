@@ -11,7 +11,7 @@ import pytest
 import interp
 from interp.circuits import Circuit, find_circuit, make_contrast
 from interp.circuits.edge_evaluation import EdgeEvaluation, evaluate_edges
-from interp.circuits.given_files import stored_circuit
+from interp.circuits.find import stored_circuit
 from interp.circuits.residual_graph import ResidualGraph
 from interp.core.errors import OptionError, StoreError
 

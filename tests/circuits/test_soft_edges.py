@@ -9,9 +9,8 @@ from circuits.slow_gpt2 import forward
 from circuits.transformer_lens_scores import CLEAN, CORRUPTED
 
 import interp
-from interp.circuits.edge_forward import EdgeForward
+from interp.circuits.edge_forward import EdgeForward, SoftEdges
 from interp.circuits.residual_graph import ResidualGraph
-from interp.circuits.soft_edges import SoftEdges
 from interp.core.errors import OptionError
 
 FAMILIES = ("gpt2", "llama", "gpt_neox", "gpt_neo", "falcon", "granite", "qwen3", "opt")

@@ -13,9 +13,9 @@ from zoo import FAMILIES
 import interp
 from interp import planted
 from interp.circuits.find import find_circuit
+from interp.circuits.head_evaluation import marked
 from interp.circuits.linear_scores import CONSTANT, LinearScores
 from interp.circuits.methods import exact_patching, svd_trace
-from interp.circuits.methods._ranking import marked
 from interp.circuits.methods._traced import trace
 from interp.circuits.query_key_signals import Tracer, signals, writer_shares
 from interp.circuits.tasks import make_contrast

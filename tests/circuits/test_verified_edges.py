@@ -14,12 +14,12 @@ import interp
 from interp.causal.game.game import Game
 from interp.causal.game.verify import reuse_of
 from interp.causal.measures import logit_difference
-from interp.circuits.chosen_set import WHOLE, NodeSet, Share
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.find import find_circuit
 from interp.circuits.methods import exact_patching, verified_edges
 from interp.circuits.methods._measured_nodes import MeasuredNodes
 from interp.circuits.methods.verified_edges import _edges, _stand_ins, _with_stand_ins
+from interp.circuits.nodes import WHOLE, NodeSet, Share
 from interp.circuits.patched_runs import PatchedRuns
 from interp.circuits.result import Circuit
 from interp.circuits.set_evaluation import evaluate_set

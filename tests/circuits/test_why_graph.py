@@ -15,8 +15,8 @@ from zoo import FAMILIES
 import interp
 from interp import planted
 from interp.circuits import attribution_graph, head_loadings
+from interp.circuits.why.attribution_graph import influence_of, least_set, row_shares
 from interp.circuits.why.graph_edges import direct_edges
-from interp.circuits.why.graph_pruning import influence_of, least_set, row_shares
 from interp.circuits.why.graph_result import AttributionGraph
 from interp.circuits.why.loadings import loadings_by
 from interp.circuits.why.tracer_json import cantor

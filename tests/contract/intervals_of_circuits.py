@@ -55,7 +55,7 @@ def stability() -> None:
     assert bootstrap.stability_rows(scores[:, :1], "heads", "pairs") == []
 
 
-@oracle("circuits/gap_columns.py:gap_columns", "circuits/set_evaluation.py:SetEvaluation.ratio")
+@oracle("circuits/gap.py:gap_columns", "circuits/set_evaluation.py:SetEvaluation.ratio")
 @oracle("circuits/head_evaluation.py:Evaluation.share_interval")
 @oracle("circuits/patched_runs.py:PatchedRuns.share")
 def shares_of_a_gap() -> None:

@@ -204,7 +204,7 @@ def test_missing_and_unknown_files(tmp_path):
 def test_importing_the_table_imports_nothing_heavy():
     code = (
         "import sys, interp.core.table, interp.core.head, interp.core.store, interp.report;"
-        "import interp.draw.plot;"
+        "import interp.draw.charts;"
         "print({'torch', 'transformers', 'pandas', 'plotly', 'pyarrow'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

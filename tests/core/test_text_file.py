@@ -16,7 +16,7 @@ from interp.core.errors import PromptError
 from interp.core.prompt_file import read_objects, read_prompt_file
 from interp.core.prompts import from_file
 from interp.core.text_file import iter_lines, lines_of_text, read_lines, read_text
-from interp.model.recorded.corpus import corpus_ids, number_of_prompts
+from interp.model.recorded.recording import corpus_ids, number_of_prompts
 
 FIRST = "one\u2028two\x85three\x0cfour\x1cfive"
 SECOND = "six seven"

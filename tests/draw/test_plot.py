@@ -9,8 +9,8 @@ from together import over
 
 from interp.core.errors import OptionError, UnknownName
 from interp.core.table import HeadTable
+from interp.draw.charts import heatmap, tooltip
 from interp.draw.colours import BINS, Scale, declared_range, palette
-from interp.draw.plot import heatmap, tooltip
 
 # Machado, Oliveira, Fernandes 2009, severity 1.0, on linear RGB.
 DEUTERANOPIA = [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413]]

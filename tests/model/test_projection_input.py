@@ -14,7 +14,7 @@ from zoo import mixers
 
 import interp
 from interp.core.errors import UnreadableAttention
-from interp.model.calls.nest import first_tensor, with_tensor
+from interp.model.calls.call import first_tensor, with_tensor
 from interp.model.edits import gate
 from interp.model.pattern_edits import temperature
 

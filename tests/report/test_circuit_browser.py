@@ -15,10 +15,9 @@ from report.large import circuit_found
 from report.looking import CUT, PALE
 from report.test_atlas_browser import axe
 
-from interp.circuits.chosen_set import NodeSet, Share
 from interp.circuits.explained import explained_nodes
 from interp.circuits.find import find_circuit
-from interp.circuits.nodes import node_of
+from interp.circuits.nodes import NodeSet, Share, node_of
 from interp.circuits.result import Circuit
 from interp.circuits.tasks import make_contrast
 from interp.report.circuit_graph import circuit_page

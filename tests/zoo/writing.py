@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 import interp
-from interp.model.addition import add
 from interp.model.calls.sites import softmax_sites
-from interp.model.edits import Edit, gate, mean, resample, set_z, zero
+from interp.model.edits import Edit, add, gate, mean, resample, set_z, zero
 from interp.model.inputs import takes
 from interp.model.key_edits import reweight, set_targets
 from interp.model.pattern_edits import set_pattern, temperature, uniform

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from interp.causal.game.interface import RunEstimate
+from interp.causal.game.interface import PlayedGame, RunEstimate
 from interp.causal.game.packing import Pack
 from interp.model.hooks.inference import inference
 
 if TYPE_CHECKING:
-    from interp.causal.game.interface import PlayedGame
     from interp.model.calls.sites import Site
 
 _LONG = 0.5  # seconds; a run that takes this long is timed once

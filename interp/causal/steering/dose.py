@@ -20,9 +20,8 @@ from interp.core.errors import OptionError, UnknownName
 from interp.core.head import Head
 from interp.core.prompts import Prompts
 from interp.core.result_rows import ResultRows
-from interp.model.addition import add
 from interp.model.content import model_provenance
-from interp.model.edits import gate
+from interp.model.edits import add, gate
 from interp.model.head_arguments import HeadsLike, heads_with_stack
 from interp.model.model_argument import takes_model
 

@@ -14,8 +14,7 @@ from interp.causal.steering.in_context import in_context_prompts
 from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.ties import ordered_by
-from interp.model.addition import add
-from interp.model.edits import set_z
+from interp.model.edits import add, set_z
 from interp.model.head_arguments import parse_heads
 from interp.model.model_argument import takes_model
 

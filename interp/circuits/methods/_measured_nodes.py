@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.circuits.methods._attribution import RunPair, effects_without, nodes_along_inputs
-from interp.circuits.methods._backups import LARGE, stand_ins
 from interp.circuits.nodes import larger_effect
 from interp.core.standard_errors import standard_error
 from interp.core.ties import ordered_by, reaches
@@ -21,9 +20,11 @@ from interp.core.ties import ordered_by, reaches
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+    from interp.circuits.contrast import ContrastTask
     from interp.circuits.patched_runs import PatchedRuns
 
 Array = np.ndarray
+LARGE = 0.1  # smallest effect of a primary node, as a share of the largest effect
 ALONE, NOT = "patched alone", "not patched"
 ROUNDS = 3  # in which nodes are patched, if not all are: each learns from those before
 _MANY = 40  # passes left, from which two candidates are tried for each primary
@@ -195,3 +196,28 @@ class MeasuredNodes:
 
 def _kind(name: str) -> str:
     return name.partition("H")[0] if name[0] == "L" else name.rstrip("0123456789")
+
+
+def stand_ins(
+    effect: np.ndarray, heads: list[str], first: list[str], least: float, task: ContrastTask
+) -> list[dict[str, Any]]:
+    """Find heads that matter while another is patched, and less than half as much otherwise."""
+    mean, rows = effect.mean(2), []
+    for b, other in enumerate(heads):
+        for a, one in enumerate(heads):
+            if a == b or (one not in first and other not in first):
+                continue
+            now, alone = mean[a, b] - mean[b, b], mean[a, a]
+            if reaches(abs(now), least) and not reaches(2 * abs(alone), abs(now)):
+                each = effect[a, b] - effect[b, b]
+                sem = float(standard_error(each[None], task.clusters)[0])
+                rows.append(
+                    {
+                        "head": one,
+                        "for": other,
+                        "alone": float(alone),
+                        "without_it": float(now),
+                        "sem": sem,
+                    }
+                )
+    return ordered_by(rows, lambda row: abs(row["without_it"]))

@@ -13,12 +13,11 @@ from torch import Tensor
 
 from interp.causal.gating.concrete import deterministic, open_probability, sampled
 from interp.circuits.contrast import ContrastBatch, ContrastTask
-from interp.circuits.edge_forward import EdgeForward
+from interp.circuits.edge_forward import EdgeForward, SoftEdges
 from interp.circuits.methods._divergence import negative_divergence
 from interp.circuits.methods._gathered import helping
 from interp.circuits.methods._gradients import Value
 from interp.circuits.residual_graph import ResidualGraph
-from interp.circuits.soft_edges import SoftEdges
 from interp.circuits.steps import advance
 from interp.core.errors import NonFiniteError
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.circuits.chosen_set import NodeSet
 from interp.circuits.declaration import Found, discovery
 from interp.circuits.methods._attribution import edges_along_inputs
 from interp.circuits.methods._divergence import require_measure
@@ -21,6 +20,7 @@ from interp.circuits.methods._greedy import (
     Removal,
     value_of,
 )
+from interp.circuits.nodes import NodeSet
 from interp.circuits.patched_runs import BASE, PatchedRuns
 from interp.circuits.smallest import connected, edges_between
 from interp.core.errors import OptionError

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.circuits.declaration import Found, discovery
+from interp.circuits.head_evaluation import authors_f1, f1, marked, precision_at
 from interp.circuits.methods._codes import (
     OVER,
     Autoencoder,
@@ -20,7 +21,6 @@ from interp.circuits.methods._codes import (
     softmax,
     train_autoencoder,
 )
-from interp.circuits.methods._ranking import authors_f1, f1, marked, precision_at
 from interp.circuits.steps import counted, step
 from interp.core.errors import OptionError
 from interp.core.head import Head

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from interp.circuits.chosen_set import Edge, NodeSet, Share
 from interp.circuits.declaration import Found, discovery
 from interp.circuits.methods._divergence import require_measure
 from interp.circuits.methods._trained_masks import MaskObjective, Training, fit_mask
+from interp.circuits.nodes import Edge, NodeSet, Share
 from interp.circuits.patched_runs import PatchedRuns
 from interp.circuits.smallest import connected, edges_between
 from interp.circuits.steps import counted, step

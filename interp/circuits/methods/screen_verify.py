@@ -9,10 +9,9 @@ import torch
 
 from interp.circuits.declaration import Found, discovery
 from interp.circuits.methods._attribution import nodes_along_inputs, units
-from interp.circuits.methods._backups import LARGE, stand_ins
 from interp.circuits.methods._exact import effects_of_masks, node_effects
 from interp.circuits.methods._gathered import by_gradient, forwards_of
-from interp.circuits.methods._measured_nodes import ALONE, NOT
+from interp.circuits.methods._measured_nodes import ALONE, LARGE, NOT, stand_ins
 from interp.circuits.residual_graph import ResidualGraph
 from interp.core.errors import OptionError
 from interp.core.ties import ordered, ordered_by, reaches

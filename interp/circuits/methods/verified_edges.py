@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.circuits.chosen_set import Edge, NodeSet
 from interp.circuits.declaration import Found, discovery
 from interp.circuits.methods._attribution import edges_along_inputs
 from interp.circuits.methods._measured_nodes import ALONE, MeasuredNodes
-from interp.circuits.nodes import node_of
+from interp.circuits.nodes import Edge, NodeSet, node_of
 from interp.circuits.patched_runs import BASE, PatchedRuns
 from interp.circuits.smallest import (
     IDLE,

@@ -1,4 +1,4 @@
-"""Files of user-supplied pairs, checked before a model is loaded."""
+"""Files of user-supplied pairs and circuits, checked before a model is loaded."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from interp.circuits.tasks.template_file import read_templates
 from interp.core.errors import PromptError
+from interp.core.prompt_file import prompt_text
 from interp.core.text_file import read_lines
 
 LEAST_PAIRS = 6
@@ -31,3 +32,12 @@ def require_enough(path: Path, n: int) -> None:
             f"{path} has {n} pairs; {LEAST_PAIRS} or more are needed, because a third is held"
             " out to measure the circuit on"
         )
+
+
+def require_task_files(task: str, given: Path | None) -> None:
+    """Refuse a file that cannot be read before torch is imported; raises PromptError."""
+    files = [Path(task)] if task.endswith((".jsonl", ".toml", ".py")) else []
+    for path in [*files, *([] if given is None else [given])]:
+        prompt_text(path)
+    if task.endswith(".toml"):
+        read_templates(Path(task))

@@ -15,7 +15,7 @@ from interp.cli.vocabulary import ABOVE_0, Spelling
 from interp.cli.written import as_given
 from interp.core.declaration import split_names
 from interp.core.errors import OptionError
-from interp.model.sources.known import require_known
+from interp.model.sources.folder import require_known
 
 GROUP = "Look"
 _GB = 1_000_000_000

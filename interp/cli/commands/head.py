@@ -16,7 +16,7 @@ from interp.cli.vocabulary import Spelling
 from interp.core.errors import OptionError
 from interp.core.shell_line import shell_line
 from interp.model.loading import source_labels
-from interp.model.sources.known import require_known
+from interp.model.sources.folder import require_known
 
 if TYPE_CHECKING:
     from interp.profiles.result import Profile

@@ -177,7 +177,7 @@ class ModelDifferences(MetricRows, Result):
 
     def plot(self, metric: str | None = None) -> go.Figure:
         """Draw the differences of one metric, layers by heads, in diverging colours around 0."""
-        from interp.draw.plot import heatmap
+        from interp.draw.charts import heatmap
 
         metric = metric or self.metrics[0]
         table = self.table(metric)

@@ -91,7 +91,7 @@ class Emergence(MetricRows, Result):
 
     def plot(self, metric: str | None = None) -> go.Figure:
         """Draw the curves of one metric; the heads with the widest range have a band and a name."""
-        from interp.draw.curves import training_curves
+        from interp.draw.charts import training_curves
 
         metric = metric or self.metrics[0]
         return training_curves(self, metric, _DRAWN)

@@ -21,9 +21,9 @@ from interp.model.calls.sites import TOWERS, Site
 from interp.model.content import model_provenance
 from interp.model.image_files import read_image
 from interp.model.inputs import is_encoder_decoder, takes
-from interp.model.joint_view import view_for
 from interp.model.model_argument import one_model
 from interp.model.precision import on_its_device
+from interp.model.views import view_for
 
 if TYPE_CHECKING:
     from interp.model.model import Model

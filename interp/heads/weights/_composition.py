@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from interp.model.calls.sites import Site
-    from interp.model.locate.lowrank import LowRank
+    from interp.model.locate.linear import LowRank
     from interp.model.model import Model
 
 ComposedInput = Literal["q", "k", "v"]
@@ -137,7 +137,7 @@ def random_composition(d_model: int, rank: int, later_rank: int) -> float:
     """Return the mean score of products of Gaussian matrices: about `d_model ** -0.5`."""
     import torch
 
-    from interp.model.locate.lowrank import LowRank
+    from interp.model.locate.linear import LowRank
 
     generator = torch.Generator().manual_seed(0)
 

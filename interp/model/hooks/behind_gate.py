@@ -12,8 +12,7 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from interp.model.calls.call import Call
-from interp.model.calls.nest import first_tensor, with_tensor
+from interp.model.calls.call import Call, first_tensor, with_tensor
 from interp.model.calls.sites import Site
 from interp.model.hooks.inference import in_this_thread
 

@@ -37,13 +37,15 @@ from interp.model.calls.sites import TOWERS, Site
 from interp.model.hooks.behind_gate import AtProjection, Stage, Visit
 from interp.model.hooks.inference import forward_here, in_this_thread, replaced
 from interp.model.hooks.interface_call import (
+    PACKED,
     USER_MAP,
     Passed,
+    Stretches,
     built,
+    packed_modules,
     require_read_kernel,
     supplied_by_user,
 )
-from interp.model.hooks.packed import PACKED, Stretches, packed_modules
 from interp.model.hooks.softmax_watch import inside_interface, watching
 from interp.model.inputs import ForwardInputs, forward_inputs, positions_of_tokens
 from interp.model.mixers.built_in import BUILT_IN

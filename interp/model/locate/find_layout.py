@@ -17,6 +17,7 @@ from torch import Tensor
 from interp.model.calls.call import Call, ComputedCall, repeat_kv
 from interp.model.calls.sites import Site
 from interp.model.locate.layout import (
+    Columns,
     Entering,
     FoldStep,
     Layout,
@@ -26,11 +27,13 @@ from interp.model.locate.layout import (
     ReadMatrix,
     Vocabulary,
     Writing,
+    find_columns,
+    flat,
+    heads_flat,
     stream_read,
     stream_written,
 )
 from interp.model.locate.linear import has_matrix
-from interp.model.locate.matching import Columns, find_columns, flat, heads_flat
 from interp.model.locate.norms import read_norm
 from interp.model.locate.recording import Recording, proportional, record
 

@@ -21,9 +21,8 @@ from torch import Tensor, nn
 
 from interp.core.errors import UnreadableAttention
 from interp.core.interrupts import holding
-from interp.model.calls.call import Call, RecordedCall, precise
+from interp.model.calls.call import Call, RecordedCall, first_tensor, precise
 from interp.model.calls.map_call import MapCall
-from interp.model.calls.nest import first_tensor
 from interp.model.calls.sites import POOLING, Site
 from interp.model.hooks.inference import in_this_thread
 from interp.model.hooks.tap import tapped

@@ -15,8 +15,7 @@ from torch import nn
 
 from interp.core.errors import LoadError, PromptError, UnreadableAttention, error_line
 from interp.core.interrupts import holding
-from interp.model.calls.call import Call
-from interp.model.calls.nest import first_tensor, with_tensor
+from interp.model.calls.call import Call, first_tensor, with_tensor
 from interp.model.calls.sites import POOLING, Site
 from interp.model.hooks.inference import in_this_thread, inference, unchanged
 from interp.model.hooks.tap import tapped

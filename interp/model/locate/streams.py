@@ -26,7 +26,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from interp.core.interrupts import holding
-from interp.model.calls.nest import first_tensor, with_tensor
+from interp.model.calls.call import first_tensor, with_tensor
 from interp.model.calls.sites import POOLING, Site, Where
 from interp.model.hooks.inference import in_this_thread
 from interp.model.locate.find_sites import Event, Ran, outline

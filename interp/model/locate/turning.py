@@ -21,9 +21,8 @@ from interp.model.calls.call import Call, precise, repeat_kv
 from interp.model.calls.sites import Site
 from interp.model.hooks.inference import in_this_thread, inference
 from interp.model.locate.find_layout import layouts
-from interp.model.locate.layout import Layout, ReadMatrix
+from interp.model.locate.layout import Columns, Layout, ReadMatrix, find_columns, flat, heads_flat
 from interp.model.locate.linear import has_matrix
-from interp.model.locate.matching import Columns, find_columns, flat, heads_flat
 from interp.model.locate.recording import TOKENS
 
 if TYPE_CHECKING:

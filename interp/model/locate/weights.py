@@ -33,8 +33,7 @@ from interp.model.locate.layout import (
     stream_read,
     stream_written,
 )
-from interp.model.locate.linear import linear_map
-from interp.model.locate.lowrank import LowRank
+from interp.model.locate.linear import LowRank, linear_map
 from interp.model.locate.norms import Norm, norm_at, read_norm
 
 if TYPE_CHECKING:

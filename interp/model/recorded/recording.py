@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,12 +17,12 @@ from interp.core.errors import NonFiniteError, OptionError, PromptError, StoreEr
 from interp.core.files import cannot_write, clear_abandoned, require_writable, write_atomically
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
+from interp.core.text_file import iter_lines
 from interp.model.activation_names import NAMES
 from interp.model.capture_request import requested
 from interp.model.content import result_provenance
 from interp.model.model import Model
 from interp.model.model_argument import takes_model
-from interp.model.recorded.corpus import Corpus, corpus_ids, number_of_prompts
 from interp.model.recorded.layout import (
     INDEX,
     RecordedShard,
@@ -34,6 +35,52 @@ from interp.model.recorded.layout import (
     tensor_name,
 )
 from interp.model.recorded.reading import RecordedActivations
+
+Corpus = Path | Prompts | Tensor | Iterable[Any]
+"""A text file with one prompt per line, prompts, or any iterable of texts or lists of token ids."""
+
+
+def corpus_ids(corpus: Corpus, model: Model, max_length: int | None) -> Iterator[tuple[int, ...]]:
+    """Yield the token ids of a corpus, prompt by prompt."""
+    items = _lines(corpus) if isinstance(corpus, Path) else iter(_items(corpus))
+    for number, item in enumerate(items):
+        if isinstance(item, (int, np.integer)):
+            raise PromptError(
+                "the corpus is a list of token ids; give a list of such lists, one per prompt"
+            )
+        [whole] = Prompts.of([item], model).ids
+        ids = whole[:max_length]
+        try:
+            Prompts((ids,)).check(model)
+        except PromptError as error:
+            raise PromptError(
+                str(error)
+                .replace("prompt 0", f"prompt {number}", 1)
+                .replace("shorten it", "give max_length (--max-length) to cut long prompts")
+            ) from error
+        yield ids
+
+
+def number_of_prompts(corpus: Corpus) -> int | None:
+    """Return the number of prompts, or None where only reading the corpus would tell."""
+    if isinstance(corpus, Path):
+        return sum(1 for _ in _lines(corpus))
+    return len(corpus) if hasattr(corpus, "__len__") else None  # type: ignore[arg-type]
+
+
+def _items(corpus: Any) -> Iterable[Any]:
+    if isinstance(corpus, Prompts):
+        return corpus.ids
+    if isinstance(corpus, str):
+        raise PromptError(
+            "the corpus is a single text; give a list of texts, or a pathlib.Path of a text file"
+        )
+    return corpus.tolist() if isinstance(corpus, Tensor) else corpus
+
+
+def _lines(path: Path) -> Iterator[str]:
+    return (line for line in iter_lines(path) if line.strip())
+
 
 RECORDED = tuple(name for name in NAMES if name not in ("scores", "pattern", "map"))
 """Activations with one value per position; the others grow with the square of the length."""

@@ -11,9 +11,9 @@ from typing import Any
 from safetensors import SafetensorError
 from torch import nn
 
+from interp.core.documents import parse_json
 from interp.core.errors import LoadError, NonFiniteError, error_line
 from interp.model.sources.folder import check_config
-from interp.model.sources.imported_classes import config_of_imported, imported_classes
 
 MOST_LAYERS = 1000
 """Layers of a model without weights; to build many more of them takes hours."""
@@ -177,3 +177,24 @@ def needs_code(folder: str) -> str:
         f"{folder} needs code that comes with the checkpoint; read that code, and if you trust it "
         "pass trust_remote_code=True (--trust-remote-code)"
     )
+
+
+def config_of_imported(folder: str) -> Any:
+    """Read the config of a folder whose class was imported; None if it was not."""
+    raw = parse_json((Path(folder) / "config.json").read_text())
+    for cls in imported_classes():
+        if cls.__name__ in (raw.get("architectures") or []):
+            return cls.config_class.from_pretrained(folder)
+    return None
+
+
+def imported_classes() -> list[type]:
+    """Return the subclasses of PreTrainedModel in all imported modules, at any depth."""
+    from transformers import PreTrainedModel
+
+    classes, todo = [], [PreTrainedModel]
+    while todo:
+        for cls in todo.pop().__subclasses__():
+            classes.append(cls)
+            todo.append(cls)
+    return classes

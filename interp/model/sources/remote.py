@@ -19,8 +19,7 @@ from torch import Tensor
 from interp.core.errors import NonFiniteError, OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.model.calls.sites import Site
-from interp.model.edit_parts import chosen_positions
-from interp.model.edits import Edit
+from interp.model.edits import Edit, chosen_positions
 from interp.model.head_arguments import require_heads
 from interp.model.hooks.tap import Visit
 from interp.model.model import Model

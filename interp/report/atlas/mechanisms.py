@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.circuits.chosen_set import Edge
-from interp.circuits.nodes import node_of
+from interp.circuits.nodes import Edge, node_of
 from interp.core.head import Head
 from interp.core.ties import ordered_by
 from interp.draw.parts import (

@@ -12,9 +12,9 @@ from interp.circuits.published_comparison import published_figures
 from interp.core.ties import without_rounding
 
 if TYPE_CHECKING:
-    from interp.circuits.chosen_set import NodeSet
     from interp.circuits.edge_evaluation import EdgeEvaluation
     from interp.circuits.head_evaluation import Evaluation
+    from interp.circuits.nodes import NodeSet
     from interp.circuits.published import Published
     from interp.circuits.result import Circuit
     from interp.circuits.set_evaluation import SetEvaluation

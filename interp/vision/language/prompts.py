@@ -14,8 +14,8 @@ from interp.core.errors import OptionError, PromptError
 from interp.model.calls.sites import Site
 from interp.model.content import model_provenance, tensors_hash
 from interp.model.inputs import image_token
-from interp.model.joint_view import joint_view
 from interp.model.single_prompts import pictured, single_prompts
+from interp.model.views import joint_view
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -8,8 +8,8 @@ from torch import nn
 
 from interp.heads.weights._composition import _norms, _unit, random_composition
 from interp.heads.weights.circuit_sizes import effective_rank
-from interp.model.locate.lowrank import LowRank
-from interp.model.locate.matching import find_columns
+from interp.model.locate.layout import find_columns
+from interp.model.locate.linear import LowRank
 from interp.model.locate.norms import read_norm
 
 

@@ -230,7 +230,7 @@ def test_ablations_become_effects_and_metrics(tmp_path: Path) -> None:
 
 
 def test_a_circuit_becomes_a_part_and_its_heads_link_to_it(tmp_path: Path) -> None:
-    from interp.circuits.chosen_set import NodeSet, Share
+    from interp.circuits.nodes import NodeSet, Share
     from interp.circuits.result import Circuit
 
     stored(tmp_path, scores())

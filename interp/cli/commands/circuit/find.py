@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from interp.causal.game.interventions import ON_PAIRS
-from interp.circuits.given_files import require_task_files, stored_circuit
-from interp.circuits.tasks.pair_files import LEAST_PAIRS
+from interp.circuits.tasks.pair_files import LEAST_PAIRS, require_task_files
 from interp.cli.inputs import reference_prompts, require_reference
 from interp.cli.making import command
 from interp.cli.name_types import CIRCUIT_METHOD_NAME, note_left_out
@@ -154,7 +153,7 @@ def find(
         resume: folder of finished steps.
     """
     from interp.circuits.explained import explained_nodes
-    from interp.circuits.find import asked_method, find_circuit
+    from interp.circuits.find import asked_method, find_circuit, stored_circuit
     from interp.circuits.plan import Plan
     from interp.circuits.published import published
     from interp.circuits.whole_evaluation import evaluated, with_set

@@ -13,7 +13,7 @@ from interp.cli.making import command
 from interp.cli.run import Run
 from interp.cli.vocabulary import Spelling
 from interp.core.errors import OptionError
-from interp.model.sources.known import require_known
+from interp.model.sources.folder import require_known
 
 if TYPE_CHECKING:
     from interp.heads.checkpoints.result import Emergence

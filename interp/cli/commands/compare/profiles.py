@@ -12,7 +12,7 @@ from interp.cli.vocabulary import FROM_0, Spelling
 from interp.cli.written import as_given
 from interp.core.errors import OptionError
 from interp.core.result_folder import folder_for, kept_folder
-from interp.model.sources.known import require_known
+from interp.model.sources.folder import require_known
 
 if TYPE_CHECKING:
     from interp.profiles.result import Profile
