@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 from functools import cache
+from pathlib import Path
 
 import numpy as np
-from house.tiers import ROOT, first_tier, later, listed, mutants_tests
+import pytest
+from house import tiers
+from house.tiers import ROOT, first_tier, later, listed, mutants_tests, together
 
 
 @cache
@@ -29,5 +32,19 @@ def test_the_first_tier_is_cheap_and_reaches_every_branch() -> None:
     assert first_tier(arrays, seconds, set()) == {"b[x]", "b[y]", "d"}
     chosen = first_tier(arrays, seconds, {"a"})
     assert chosen == {"a"}
-    assert list(later({*reached}, {"a", "b[x]"})) == ["b[y]", "c", "d", "e"]
-    assert list(later({*reached}, {"a"})) == ["b", "c", "d", "e"]
+    assert later(reached, {"a", "b[x]"}) == ["b[y]", "c", "d", "e"]
+    assert later(reached, {"a"}) == ["b", "c", "d", "e"]
+
+
+def test_cases_count_together_unless_they_take_long() -> None:
+    reached = {"a[1]": np.array([0]), "a[2]": np.array([1]), "b[1]": np.array([2])}
+    arrays, seconds = together(reached, {"a[1]": 1.0, "a[2]": 2.0, "b[1]": 9.0, "b[2]": 9.0})
+    assert seconds == {"a": 3.0, "b[1]": 9.0, "b[2]": 9.0}
+    assert {name: list(x) for name, x in arrays.items()} == {"a": [0, 1], "b[1]": [2], "b[2]": []}
+
+
+def test_the_list_is_read_as_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tests = ["tests/a.py::test_one", "tests/a.py::test_two[x y]", "tests/b/c.py::test_one"]
+    monkeypatch.setattr(tiers, "SECOND", tmp_path / "list")
+    tiers.SECOND.write_text(tiers.text_of(tests), encoding="utf-8")
+    assert listed() == tests

@@ -7,8 +7,9 @@
 The tests without the marks `slow` and `gpu` run once under branch coverage, one context per test.
 The first tier is a cheapest set that reaches every line and branch of a function that any of them
 reaches, found greedily by new branches per second of processor time, then freed of tests whose
-branches the others reach; tests that a mutant of `benchmarks/mutants.py` needs stay. The others
-are listed in `tests/second_tier.txt`, read by `tests/conftest.py`. A new test is in the first tier.
+branches the others reach; tests that a mutant of `benchmarks/mutants.py` needs stay. The cases of a
+test count together unless they take more than 10 s. The others are listed in
+`tests/second_tier.txt`, read by `tests/conftest.py`. A new test is in the first tier.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -38,8 +39,10 @@ WITHOUT_RIGHTS = "tests/core/test_store.py::test_a_folder_that_may_not_be_writte
 SETTINGS = "[run]\nbranch = True\nsource = interp,interp_kernels\ndata_file = {}\n"
 HEAD = """\
 # Tests of the second tier besides those with the mark `slow`: cheaper tests reach what they reach.
-# Written by tests/house/tiers.py.
+# Written by tests/house/tiers.py: a file, and below it its tests, or cases of tests that take long.
 """
+LONG = 10
+"""Seconds of processor time; the cases of a test that take more are chosen one by one."""
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -55,9 +58,19 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 def listed() -> list[str]:
-    """Return the tests of the list, as functions or with one parameter set."""
-    lines = SECOND.read_text(encoding="utf-8").splitlines()
-    return [line for line in lines if line and not line.startswith("#")]
+    """Return the tests of the list, as functions or single cases of them."""
+    file, tests = "", []
+    for line in SECOND.read_text(encoding="utf-8").splitlines():
+        if line.startswith(" "):
+            tests.append(f"{file}::{line.strip()}")
+        elif not line.startswith("#"):
+            file = line
+    return tests
+
+
+def function(test: str) -> str:
+    """Return the function of a case."""
+    return test.partition("[")[0]
 
 
 def measured(folder: Path) -> None:
@@ -116,12 +129,12 @@ def first_tier(
     """Return tests that reach all branches, few and cheap."""
     size = 1 + max(int(x.max(initial=0)) for x in reached.values())
     times = np.zeros(size, np.int64)  # how many chosen tests reach a branch
-    chosen = {test for test in reached if test.partition("[")[0] in needed}
+    chosen = {test for test in reached if function(test) in needed}
     for test in chosen:
         times[reached[test]] += 1
 
     def worth(test: str) -> float:
-        return float((times[reached[test]] == 0).sum() / (seconds.get(test, 1) + 0.01))
+        return float((times[reached[test]] == 0).sum() / (seconds[test] + 0.01))
 
     queue = [(-worth(test), test) for test in sorted(reached.keys() - chosen)]
     heapq.heapify(queue)
@@ -135,20 +148,43 @@ def first_tier(
             continue
         chosen.add(test)
         times[reached[test]] += 1
-    for test in sorted(chosen, key=lambda test: -seconds.get(test, 0)):
-        if test.partition("[")[0] not in needed and (times[reached[test]] > 1).all():
+    for test in sorted(chosen, key=lambda test: -seconds[test]):
+        if function(test) not in needed and (times[reached[test]] > 1).all():
             chosen.remove(test)
             times[reached[test]] -= 1
     return chosen
 
 
-def later(tests: set[str], chosen: set[str]) -> Iterator[str]:
+def together(
+    reached: dict[str, np.ndarray], seconds: dict[str, float]
+) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+    """Add up the cases of each function, unless they take long."""
+    whole: dict[str, float] = defaultdict(float)
+    for test, cost in seconds.items():
+        whole[function(test)] += cost
+    parts: dict[str, list[np.ndarray]] = defaultdict(list)
+    costs: dict[str, float] = defaultdict(float)
+    for test, cost in seconds.items():
+        unit = test if whole[function(test)] > LONG else function(test)
+        costs[unit] += cost
+        parts[unit].append(reached.get(test, np.array([], np.int64)))
+    return {unit: np.unique(np.concatenate(x)) for unit, x in parts.items()}, dict(costs)
+
+
+def later(tests: Iterable[str], chosen: set[str]) -> list[str]:
     """Name the tests that are not chosen; a function of which no case is chosen by its name."""
-    functions = {test.partition("[")[0] for test in chosen}
-    others = tests - chosen
-    return iter(
-        sorted({test if (name := test.partition("[")[0]) in functions else name for test in others})
-    )
+    functions = {function(test) for test in chosen}
+    others = (test for test in tests if test not in chosen)
+    return sorted({test if function(test) in functions else function(test) for test in others})
+
+
+def text_of(tests: Iterable[str]) -> str:
+    """Return the list as `listed` reads it."""
+    by_file: dict[str, list[str]] = defaultdict(list)
+    for test in tests:
+        file, _, name = test.partition("::")
+        by_file[file].append(f"  {name}")
+    return HEAD + "".join("\n".join([file, *names]) + "\n" for file, names in by_file.items())
 
 
 def mutants_tests() -> set[str]:
@@ -161,16 +197,15 @@ def mutants_tests() -> set[str]:
 
 def write(folder: Path, *, dry_run: bool) -> None:
     """Choose the first tier from measurements in a folder, and write the list of the others."""
-    seconds, reached = costs(folder), branches(folder)
+    reached, seconds = together(branches(folder), costs(folder))
     chosen = first_tier(reached, seconds, mutants_tests())
-    named = list(later(set(seconds), chosen))
-    cost, whole = (sum(seconds.get(t, 0) for t in x) / 60 for x in (chosen, seconds))
+    cost, whole = (sum(seconds[test] for test in x) / 60 for x in (chosen, seconds))
     print(
         f"{len(chosen):,} of {len(seconds):,} tests reach every branch that all reach, in "
         f"{cost:.1f} of {whole:.1f} minutes of processor time"
     )
     if not dry_run:
-        SECOND.write_text(HEAD + "\n".join(named) + "\n", encoding="utf-8")
+        SECOND.write_text(text_of(later(seconds, chosen)), encoding="utf-8")
 
 
 def main(words: list[str]) -> None:
