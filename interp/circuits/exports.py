@@ -104,9 +104,8 @@ class CircuitFiles:
     def load(cls, path: str | os.PathLike) -> Self:
         """Read a file that `save`, `to_json` or `to_toml` wrote.
 
-        Raises:
-            StoreError: The file cannot be read, is damaged, or holds something else.
-            UnknownName: The suffix is unknown.
+        Raises StoreError for a file that cannot be read, is damaged or holds something else, and
+        UnknownName for an unknown suffix.
         """
         if Path(path).suffix.lower() in (".json", ".toml"):
             json = Path(path).suffix.lower() == ".json"
