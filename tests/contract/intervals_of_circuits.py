@@ -12,7 +12,7 @@ from contract.interval_oracles import LABELS, RNG, WHOLE, X, oracle
 
 from interp.circuits import (
     bootstrap,
-    gap_columns,
+    gap,
     head_evaluation,
     patched_runs,
     published_comparison,
@@ -61,7 +61,7 @@ def stability() -> None:
 def shares_of_a_gap() -> None:
     ends = ratio_intervals(X, WHOLE, clusters=LABELS)
     share = X.mean(1) / WHOLE.mean()
-    columns = gap_columns.gap_columns(X, WHOLE, LABELS)
+    columns = gap.gap_columns(X, WHOLE, LABELS)
     assert columns["share"] == pytest.approx(share)
     assert columns["score"] == pytest.approx(X.mean(1))
     assert np.stack([columns["share_low"], columns["share_high"]], 1) == pytest.approx(ends)
