@@ -24,8 +24,8 @@ from . import (
 from .attribution.declaration import attribute
 from .attribution.evaluation.run import faithfulness
 from .causal.ablation import ablate
-from .causal.measures import repeats_task
 from .causal.shapley_values.scores import shapley
+from .causal.text_tasks import repeats_task
 from .circuits.find import find_circuit
 from .circuits.head_checks import confirm
 from .core.errors import InterpError

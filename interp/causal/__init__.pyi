@@ -19,8 +19,6 @@ from .measures import (
     kl_to_clean,
     logit_difference,
     loss,
-    next_token_task,
-    repeats_task,
 )
 from .pairs import interactions
 from .pruning.prune import pruning_curve
@@ -35,6 +33,7 @@ from .steering.dose import steer
 from .steering.function_vectors import find_function_vector
 from .steering.writing import generate_steered
 from .task import Task
+from .text_tasks import next_token_task, repeats_task
 from .tucker import tucker_loss
 
 __all__ = [

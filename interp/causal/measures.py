@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from interp.causal.task import ReadPrompt, ReadRows, Task, TaskInputs, size, token_ids
 from interp.core.errors import OptionError, PromptError
-from interp.core.prompts import Prompts, bos_id, repeats
+from interp.core.prompts import Prompts
 from interp.model.calls.call import precise
 from interp.model.inputs import output_embedding
 from interp.model.model_argument import takes_model
@@ -226,41 +226,6 @@ def custom(
         detail=f"function {_code(function)}",
     )
     return task if corrupted is None else task.with_corrupted(corrupted, model)
-
-
-@takes_model
-def repeats_task(model: Model, *, n: int = 16, max_length: int = 24, seed: int = 0) -> Task:
-    """Measure the loss on the second copy of repeated random tokens, a task for induction heads.
-
-    The first token of the second copy is excluded, since nothing predicts it.
-    """
-    if model.kind != "causal":
-        raise OptionError(f"repeats_task needs a causal model; {model.name} is {model.kind}")
-    prompts = repeats(model, n=n, max_length=max_length, seed=seed)
-    first = int(bos_id(model) is not None)
-    positions = []
-    for ids in prompts.ids:
-        period = (len(ids) - first) // 2
-        positions.append(range(first + period + 1, len(ids)))
-    return loss(model, prompts, positions, name="second_copy_loss")
-
-
-@takes_model
-def next_token_task(model: Model, texts: Any, *, max_length: int | None = None) -> Task:
-    """Measure the loss on every next token of texts (or ids), each cut to `max_length` tokens."""
-    return loss(model, cut_prompts(model, texts, max_length), name="next_token_loss")
-
-
-def cut_prompts(model: Model, prompts: Any, max_length: int | None) -> Any:
-    """Cut prompts to at most `max_length` tokens each; None or input tensors are unchanged.
-
-    They are cut before their length is compared with the model's context.
-    """
-    if max_length is None or isinstance(prompts, Mapping):
-        return prompts
-    given = Prompts.of(prompts, model)
-    targets = None if given.targets is None else tuple(t[:max_length] for t in given.targets)
-    return replace(given, ids=tuple(p[:max_length] for p in given.ids), targets=targets)
 
 
 # --- what the measures share --------------------------------------------------------------------

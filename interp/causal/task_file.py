@@ -11,15 +11,13 @@ from interp.causal.log_odds import has_one_logit, log_odds
 from interp.causal.measures import (
     accuracy,
     answer_probability,
-    cut_prompts,
     kl_to_clean,
     logit_difference,
     loss,
-    next_token_task,
-    repeats_task,
 )
 from interp.causal.task import Task
 from interp.causal.task_rows import task_rows
+from interp.causal.text_tasks import cut_prompts, next_token_task, repeats_task
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.core.registry import own_code, run_file

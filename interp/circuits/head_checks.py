@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from interp.causal.plain_task import plain_task
 from interp.causal.task import Task
+from interp.causal.text_tasks import plain_task
 from interp.circuits.head_games import game_or_reason, head_transfers, values_of_sets
 from interp.circuits.head_tasks import HELD_OUT, own_task
 from interp.core.errors import OptionError

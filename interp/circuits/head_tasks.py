@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.causal.gating.units import selected
-from interp.causal.measures import answer_probability, loss, repeats_task
-from interp.causal.plain_task import PLAIN_PROMPTS, PLAIN_TOKENS
+from interp.causal.measures import answer_probability, loss
 from interp.causal.steering.in_context import in_context_prompts, known_functions
 from interp.causal.task import Task
+from interp.causal.text_tasks import PLAIN_PROMPTS, PLAIN_TOKENS, repeats_task
 from interp.circuits.tasks.named import make_contrast, split_templates
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts, bos_id, repeats

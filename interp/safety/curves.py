@@ -18,9 +18,9 @@ import torch
 from interp.causal.comparison.ranking import Ranking, given_order
 from interp.causal.game.game import Game
 from interp.causal.importance import Importance
-from interp.causal.measures import next_token_task
 from interp.causal.pruning.result import PruningCurve
 from interp.causal.task import Task
+from interp.causal.text_tasks import next_token_task
 from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.presenter import present

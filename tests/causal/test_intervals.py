@@ -11,7 +11,6 @@ from scipy import stats
 
 from interp.causal.ablation import leave_one_out
 from interp.causal.importance import Importance
-from interp.causal.measures import repeats_task
 from interp.causal.shapley_values.exact import exact_values
 from interp.causal.shapley_values.permutations import (
     at_least_usual,
@@ -20,6 +19,7 @@ from interp.causal.shapley_values.permutations import (
 )
 from interp.causal.shapley_values.solution import subsets
 from interp.causal.shapley_values.surrogate import bias_check
+from interp.causal.text_tasks import repeats_task
 from interp.core.errors import OptionError
 from interp.core.intervals import around, half_width, mean_intervals
 from interp.core.standard_errors import standard_error

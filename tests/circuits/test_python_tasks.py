@@ -120,7 +120,7 @@ def test_the_number_of_prompts_of_such_a_file_is_its_own(planted_induction, writ
 
 
 def test_what_such_a_file_must_define(errors, planted_induction, write, tmp_path) -> None:
-    from interp.causal.measures import repeats_task
+    from interp.causal.text_tasks import repeats_task
 
     bare = tmp_path / "bare.py"
     bare.write_text("x = 1\n")

@@ -108,7 +108,7 @@ def own(query, key):
     return key == query - 1
 '''
 FIRST = [1, *[5, 9, 4] * 4]  # the model goes on with what repeats
-TASK = """from interp.causal.measures import next_token_task
+TASK = """from interp.causal.text_tasks import next_token_task
 
 
 def task(model):

@@ -19,7 +19,6 @@ from interp.causal.checkpoint.certificate import (
     judged_task,
 )
 from interp.causal.checkpoint.choose import Removed, heads_from_names, require_same_model
-from interp.causal.checkpoint.compare import NotChecked, compare, short
 from interp.causal.checkpoint.mlps import RemovedMlp, removed_mlps
 from interp.causal.checkpoint.modelling import KEY
 from interp.causal.checkpoint.probe import (
@@ -32,6 +31,7 @@ from interp.causal.checkpoint.probe import (
 )
 from interp.causal.checkpoint.save import no_means, without_parts
 from interp.causal.checkpoint.schema import FORMAT, require_schema
+from interp.causal.checkpoint.statements import NotChecked, compare_statements, statement_text
 from interp.causal.task import Task
 from interp.causal.task_file import make_task
 from interp.core.documents import parse_json
@@ -127,7 +127,7 @@ def verify_certificate(
     differences, missing = checking.differences, []
     if not stated["tasks"]:
         missing.append("tasks: none is stated, so nothing says what the removal costs")
-    counted = compare(stated, computed, "", differences, missing)
+    counted = compare_statements(stated, computed, "", differences, missing)
     pace = (
         {"after": after} if isinstance(before, NotChecked) else {"before": before, "after": after}
     )
@@ -320,7 +320,7 @@ class _Checking:
             return task
         held_out, n = stated["held_out"], len(task)
         if task.hash != stated["task_hash"]:
-            was = short(stated["task_hash"])
+            was = statement_text(stated["task_hash"])
             self.differences.append(f"{name}: certificate {was}, the prompts now {task.hash[:16]}")
             return NotChecked("its prompts are others")
         if not held_out or len({*held_out}) < len(held_out) or max(held_out) >= n:

@@ -9,32 +9,25 @@ is judged against random orders, which come with every curve, and on held-out pr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from interp.causal.comparison.ranking import Ranking, given_order, require_all
-from interp.causal.game.game import Game, Progress, RunEstimate
-from interp.causal.importance import Importance
-from interp.causal.pruning.counts import removal_counts
-from interp.causal.pruning.folds import Fold, fold_orders, folds, loop_areas, swapped
+from interp.causal.game.game import Progress, RunEstimate
+from interp.causal.pruning.folds import loop_areas, swapped
+from interp.causal.pruning.plan import PruningPlan, Ranked, plan_pruning
 from interp.causal.pruning.result import PruningCurve
 from interp.causal.task import Task
-from interp.core.errors import OptionError, UnknownName
+from interp.core.errors import OptionError
 from interp.core.steps import finishing
-from interp.core.table import HeadTable
-from interp.core.ties import largest, ordered
+from interp.core.ties import largest
 from interp.model.content import model_provenance
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-Ranked = Importance | HeadTable | Sequence[Any]
-HOW, ORDERS = ("one-shot", "greedy"), ("least-first", "most-first")
 MOST = 60_000  # maximum evaluations of greedy pruning by default
 LOOPS = 10  # bootstrap draws in which prompts are ranked and judged again
 
@@ -108,7 +101,7 @@ def pruning_curve(
 
     Reference: Michel et al. 2019, "Are Sixteen Heads Really Better than One?".
     """
-    plan = _plan(
+    plan = plan_pruning(
         model,
         task,
         ranking,
@@ -193,7 +186,7 @@ def estimate_pruning(
     **options: Any,
 ) -> RunEstimate:
     """Estimate the time and memory of `pruning_curve`, with the same arguments."""
-    plan = _plan(
+    plan = plan_pruning(
         model,
         task,
         ranking,
@@ -211,79 +204,7 @@ def estimate_pruning(
     return plan.estimate()
 
 
-@dataclass(frozen=True)
-class _Plan:
-    game: Game
-    counts: np.ndarray
-    coarse: np.ndarray  # those of random orders and of bootstrap draws
-    removed: list[int] | None  # players in order; None if greedy determines it
-    orders: list[list[int]]  # random ones
-    most_first: bool
-    name: str
-    ranked_on: str  # "these prompts", "other prompts", or "unknown"
-    folds: list[Fold]
-    half_orders: list[list[int]]  # two orders for each fold, if the ranking can be made from a half
-
-    @property
-    def greedy_evaluations(self) -> int:
-        n, last = len(self.game), int(self.counts[-1])
-        once = 0 if self.removed is not None else sum(n - k for k in range(last))
-        return once * (3 if self.folds else 1)
-
-    @property
-    def evaluations(self) -> int:
-        return self.greedy_evaluations + len(self._coalitions()[0])
-
-    def estimate(self) -> RunEstimate:
-        if self.removed is None:
-            return self.game.estimate(self.evaluations)
-        return self.game.estimate(self._gates(self._coalitions()[0]))
-
-    def _groups(self) -> list[tuple[list[list[int]], np.ndarray]]:
-        """Return the ranking and its halves, bootstrap draws and random orders, with counts."""
-        ranked = [] if self.removed is None else [self.removed, *self.half_orders[:2]]
-        return [
-            (ranked, self.counts),
-            (self.half_orders[2:], self.coarse),
-            (self.orders, self.coarse),
-        ]
-
-    def values(self, progress: Progress, before: int) -> list[np.ndarray]:
-        """Return `[order, count, prompt]` of the ranking, bootstrap draws and random orders."""
-        out, index = self._coalitions()
-        total = before + len(out)
-
-        def tell(what: str, done: int, of: int) -> None:
-            progress(what, before + done, total)
-
-        n = len(self.game.task)
-        table = self.game.values(self._gates(out), progress=tell).numpy() if out else np.empty(())
-        paths = []
-        for orders, counts in self._groups():
-            rows, index = index[: len(orders) * len(counts)], index[len(orders) * len(counts) :]
-            shape = (len(orders), len(counts), n)
-            paths.append(table[rows].reshape(shape) if rows else np.empty(shape))
-        return paths
-
-    def _coalitions(self) -> tuple[list[frozenset[int]], list[int]]:
-        """Return every distinct set of removed players, and the sets that each order needs."""
-        number: dict[frozenset[int], int] = {}
-        index = []
-        for orders, counts in self._groups():
-            for order in orders:
-                for count in counts:
-                    out = frozenset(order[:count])
-                    index.append(number.setdefault(out, len(number)))
-        return list(number), index
-
-    def _gates(self, out: list[frozenset[int]]) -> Tensor:
-        gates = torch.ones(len(out), len(self.game), dtype=torch.double)
-        for row, players in enumerate(out):
-            gates[row, list(players)] = 0
-        return gates
-
-
-def _greedy(plan: _Plan, progress: Progress) -> tuple[list[int], np.ndarray]:
+def _greedy(plan: PruningPlan, progress: Progress) -> tuple[list[int], np.ndarray]:
     """Return the order found and the task `[order, count, prompt]` on all prompts and halves."""
     which = [np.ones(len(plan.game.task), dtype=bool)]
     if plan.folds:
@@ -294,7 +215,7 @@ def _greedy(plan: _Plan, progress: Progress) -> tuple[list[int], np.ndarray]:
 
 
 def _greedy_on(
-    plan: _Plan, progress: Progress, which: np.ndarray, evaluated: int
+    plan: PruningPlan, progress: Progress, which: np.ndarray, evaluated: int
 ) -> tuple[list[int], np.ndarray]:
     """Return the best order for some prompts, and the task of all prompts `[count, prompt]`."""
     game = plan.game
@@ -320,109 +241,3 @@ def _greedy_on(
         gates[left[best]] = 0
         path.append(values[best].numpy())
     return removed, np.stack(path)[plan.counts]
-
-
-def _plan(
-    model: Model,
-    task: Task,
-    ranking: Ranked | None,
-    how: str,
-    order: str,
-    kind: str,
-    n_random: int,
-    seed: int,
-    steps: int | Sequence[int] | None,
-    name: str | None,
-    options: dict[str, Any],
-    held_out: bool,
-    n_loops: int,
-) -> _Plan:
-    _check(ranking, how, order, n_random)
-    if n_loops < 0 or n_loops == 1:
-        raise OptionError(f"n_loops={n_loops}; an interval needs at least 2 loops (0 omits it)")
-    ranked, given = None, []
-    if isinstance(ranking, (Importance, HeadTable)):
-        ranked = Ranking.of(ranking)
-        chosen = {"players", "stack", "heads", "without"} & set(options)
-        if ranked.players is not None and not chosen:
-            absent = [s.name for s in ranked.players.member if s not in model.sites]
-            if absent:
-                raise OptionError(
-                    f"the ranking is of another model, {ranked.about['model']}: {model.name} has "
-                    f"no attention {absent[0]} of that shape"
-                )
-            options = options | {"players": ranked.players}
-    elif isinstance(ranking, str):
-        raise OptionError(f"the ranking is the text {ranking!r}; give a list of players")
-    elif ranking is not None:
-        given = list(ranking)
-    game = Game(model, task, kind=kind, seed=seed, **options)
-    labels = game.players.labels
-    if len(game) < 2:
-        raise OptionError(f"{labels[0]} is the only player; pruning needs more heads")
-    removed, called, place = None, "greedy", []
-    if ranked is not None:
-        require_all(labels, ranked.labels)
-        place = [ranked.labels.index(label) for label in labels]
-        removed = _ordered(ranked.helps[place], order)
-        called = ranked.name
-    elif ranking is not None:
-        removed, called = given_order(given, labels), "given order"
-        removed = removed[::-1] if order == "least-first" else removed
-    rng = np.random.default_rng(seed)
-    orders = [rng.permutation(len(game)).tolist() for _ in range(n_random)]
-    counts, coarse = removal_counts(steps, len(game))
-    ranked_on = _ranked_on(ranked, how, task)
-    every, halves = [], []
-    if held_out and ranked_on == "these prompts":
-        if how == "greedy":
-            every = folds(len(task), 0, seed, task.clusters)
-        elif ranked is not None and ranked.per_prompt is not None:
-            values = ranked.per_prompt[place]
-            magnitude = ranked.magnitude
-
-            def rank(weight: np.ndarray) -> list[int]:
-                mean = values @ weight / weight.sum()
-                return _ordered(np.abs(mean) if magnitude else mean, order)
-
-            every = folds(len(task), n_loops if n_random else 0, seed, task.clusters)
-            halves = fold_orders(every, rank)
-    return _Plan(
-        game,
-        counts,
-        coarse,
-        removed,
-        orders,
-        order == "most-first",
-        name or called,
-        ranked_on,
-        every,
-        halves,
-    )
-
-
-def _ordered(helps: np.ndarray, order: str) -> list[int]:
-    return ordered(helps, lowest=order == "least-first")
-
-
-def _ranked_on(ranked: Ranking | None, how: str, task: Task) -> str:
-    """Return the prompts that the ranking was made on, if they are known."""
-    if how == "greedy":
-        return "these prompts"
-    of = None if ranked is None else ranked.about.get("prompts_hash")
-    if of is None:
-        return "unknown"
-    return "these prompts" if of == task.about()["prompts_hash"] else "other prompts"
-
-
-def _check(ranking: Ranked | None, how: str, order: str, n_random: int) -> None:
-    if how not in HOW:
-        raise UnknownName("way of pruning", how, HOW)
-    if order not in ORDERS:
-        raise UnknownName("order of pruning", order, ORDERS)
-    if (ranking is None) != (how == "greedy"):
-        if how == "greedy":
-            raise OptionError("greedy pruning makes its own ranking; omit ranking=")
-        raise OptionError("one-shot pruning needs a ranking; or use how='greedy'")
-    if n_random < 0 or n_random == 1:
-        raise OptionError(f"n_random={n_random}; use at least 2 random orders (0 omits the band)")

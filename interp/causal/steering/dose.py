@@ -12,10 +12,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.causal.plain_task import plain_task
 from interp.causal.random_sets import random_sets
 from interp.causal.steering.function_vectors import Outputs, by_length
 from interp.causal.steering.result import dose_rows
+from interp.causal.text_tasks import plain_task
 from interp.core.errors import OptionError, UnknownName
 from interp.core.head import Head
 from interp.core.prompts import Prompts

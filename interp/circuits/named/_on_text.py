@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interp.causal.measures import next_token_task
+from interp.causal.text_tasks import next_token_task
 from interp.circuits.named._task import LEAST, without_scores
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts

@@ -253,7 +253,7 @@ def _why_no_loss(model: Model, prompts: Prompts | None) -> str:
 def prompt_losses(model: Model, prompts: Prompts) -> Float[np.ndarray, " prompt"]:
     """Return the next-token loss on each prompt, in nats per token."""
     from interp.causal.game.game import Game
-    from interp.causal.measures import next_token_task
+    from interp.causal.text_tasks import next_token_task
 
     return Game(model, next_token_task(model, prompts), check=False).clean.numpy()
 

@@ -14,7 +14,7 @@ import zoo
 import interp
 from interp.causal import Task, custom, logit_difference, loss, repeats_task
 from interp.causal.game.game import Game
-from interp.causal.plain_task import plain_task
+from interp.causal.text_tasks import plain_task
 from interp.circuits.head_checks import confirm
 from interp.circuits.head_tasks import MADE_HERE, own_task
 from interp.circuits.tasks import TASKS

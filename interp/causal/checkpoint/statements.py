@@ -16,7 +16,9 @@ class NotChecked:
     why: str
 
 
-def compare(stated: Any, found: Any, where: str, differences: list[str], missing: list[str]) -> int:
+def compare_statements(
+    stated: Any, found: Any, where: str, differences: list[str], missing: list[str]
+) -> int:
     """Compare what is stated at `where` with what was computed; return the number compared.
 
     Appends the statements that differ to `differences`, those not computed again to `missing`.
@@ -29,12 +31,18 @@ def compare(stated: Any, found: Any, where: str, differences: list[str], missing
             if (name in found) != (name in stated):
                 differences.append(_one_sided(where, name, name in found))
         inside = [(f"{where}.{name}".lstrip("."), name) for name in stated if name in found]
-        return sum(compare(stated[x], found[x], at, differences, missing) for at, x in inside)
+        return sum(
+            compare_statements(stated[x], found[x], at, differences, missing) for at, x in inside
+        )
     if isinstance(stated, list) and isinstance(found, list) and len(stated) == len(found):
         pairs = enumerate(zip(stated, found, strict=True))
-        return sum(compare(x, y, f"{where}[{i}]", differences, missing) for i, (x, y) in pairs)
+        return sum(
+            compare_statements(x, y, f"{where}[{i}]", differences, missing) for i, (x, y) in pairs
+        )
     if not _same(stated, found):
-        differences.append(f"{where}: certificate {short(stated)}, now {short(found)}")
+        differences.append(
+            f"{where}: certificate {statement_text(stated)}, now {statement_text(found)}"
+        )
     return 1
 
 
@@ -55,7 +63,7 @@ def _same(stated: Any, found: Any) -> bool:
     return type(stated) is type(found) and stated == found
 
 
-def short(value: Any) -> str:
+def statement_text(value: Any) -> str:
     """Return a value as a sentence shows it: a number rounded, a list by its length."""
     if isinstance(value, (list, dict)):
         return f"{len(value)} entries"
