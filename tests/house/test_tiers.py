@@ -27,9 +27,11 @@ def test_each_listed_test_exists_and_no_mutant_needs_it() -> None:
 
 def test_the_first_tier_is_cheap_and_reaches_every_branch() -> None:
     reached = {"a": [0, 1, 2, 3], "b[x]": [0, 1], "b[y]": [2], "c": [3], "d": [3], "e": []}
-    seconds = {"a": 9.0, "b[x]": 1.0, "b[y]": 1.0, "c": 2.0, "d": 0.5, "e": 0.1}
+    seconds = {"a": 9.0, "b[x]": 1.0, "b[y]": 1.0, "c": 2.0, "d": 0.5, "e": 99.0}
     arrays = {test: np.array(numbers, np.int64) for test, numbers in reached.items()}
     assert first_tier(arrays, seconds, set()) == {"b[x]", "b[y]", "d"}
+    of_files = {"e": np.array([], np.int64)}
+    assert first_tier(arrays | of_files, seconds | {"e": 1.0}, set()) >= {"e"}
     chosen = first_tier(arrays, seconds, {"a"})
     assert chosen == {"a"}
     assert later(reached, {"a", "b[x]"}) == ["b[y]", "c", "d", "e"]

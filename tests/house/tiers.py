@@ -7,7 +7,8 @@
 The tests without the marks `slow` and `gpu` run once under branch coverage, one context per test.
 The first tier is a cheapest set that reaches every line and branch of a function that any of them
 reaches, found greedily by new branches per second of processor time, then freed of tests whose
-branches the others reach; tests that a mutant of `benchmarks/mutants.py` needs stay. The cases of a
+branches the others reach; tests that a mutant of `benchmarks/mutants.py` needs stay, and those of
+files and texts, which reach no branch, unless they take more than 15 s. The cases of a
 test count together unless they take more than 10 s. The others are listed in
 `tests/second_tier.txt`, read by `tests/conftest.py`. A new test is in the first tier.
 """
@@ -43,6 +44,8 @@ HEAD = """\
 """
 LONG = 10
 """Seconds of processor time; the cases of a test that take more are chosen one by one."""
+OF_FILES = 15
+"""Seconds of processor time that a test of files and texts may take in the first tier."""
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -129,7 +132,8 @@ def first_tier(
     """Return tests that reach all branches, few and cheap."""
     size = 1 + max(int(x.max(initial=0)) for x in reached.values())
     times = np.zeros(size, np.int64)  # how many chosen tests reach a branch
-    chosen = {test for test in reached if function(test) in needed}
+    of_files = {t for t, x in reached.items() if not len(x) and seconds[t] <= OF_FILES}
+    chosen = {test for test in reached if function(test) in needed} | of_files
     for test in chosen:
         times[reached[test]] += 1
 
@@ -149,7 +153,11 @@ def first_tier(
         chosen.add(test)
         times[reached[test]] += 1
     for test in sorted(chosen, key=lambda test: -seconds[test]):
-        if function(test) not in needed and (times[reached[test]] > 1).all():
+        if (
+            test not in of_files
+            and function(test) not in needed
+            and (times[reached[test]] > 1).all()
+        ):
             chosen.remove(test)
             times[reached[test]] -= 1
     return chosen
