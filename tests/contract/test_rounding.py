@@ -113,7 +113,6 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", sampled(COMMANDS))
 def test_first_lines_and_orders_stay(moved: Any, command: str) -> None:
     stays(moved, lambda: printed(*command.split()))

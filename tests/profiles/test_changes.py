@@ -111,6 +111,7 @@ def test_an_error_is_that_of_the_ratio_over_documents(base_profile: Profile) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive  # a calibration: some minutes
 def test_on_other_documents_of_one_model_findings_are_at_their_level(
     planted_model: interp.Model,
 ) -> None:

@@ -135,6 +135,7 @@ def test_heads_of_one_rule_have_one_behaviour_and_say_nothing_of_it() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive  # a calibration: some minutes
 def test_false_splits_and_missed_ones_are_rare() -> None:
     false = missed = n = 0
     for seed in range(10, 20):
