@@ -22,6 +22,8 @@ MEASURES = {"costs"}  # files of claims whose numbers are of memory or time
 SECONDS = 8.0  # processor time of a claim that is tested here
 NUMBER = 6
 UNTRAINED = ("training.forms", "training.graphs")  # weights at random, or written
+# a machine whose written weights cancel exactly: with other last digits it is refused when loaded
+EXACT = "one_instruction"
 FIXED = ("bundled:", "planted")  # a model that is trained on another processor is another model
 
 
@@ -96,6 +98,7 @@ def test_quick_claims_are_measured_as_before(claims: dict[str, Any]) -> None:
 @pytest.mark.slow
 def test_verdicts_do_not_turn_with_the_last_bit(claims: dict[str, Any], moved: Any) -> None:
     def answer() -> str:
-        return "\n".join(f"{x.what}: {x.verdict}" for c, _ in quick(claims) for x in findings(c))
+        some = [claim for claim, result in quick(claims) if EXACT not in result.models]
+        return "\n".join(f"{x.what}: {x.verdict}" for claim in some for x in findings(claim))
 
     stays(moved, answer, range(2))
