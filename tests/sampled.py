@@ -10,15 +10,15 @@ import pytest
 EVERY = 3
 
 
-def sampled(cases: Iterable[Any], always: Collection[Any] = ()) -> list[Any]:
-    """Mark cases as slow: every third, and those of `always`; the others are exhaustive too."""
+def sampled(cases: Iterable[Any], always: Collection[Any] = (), every: int = EVERY) -> list[Any]:
+    """Mark cases as slow: one of `every`, and those of `always`; the others are exhaustive too."""
     marked = []
     for number, case in enumerate(cases):
         values, marks, name = (
             (case.values, [*case.marks], case.id) if hasattr(case, "marks") else ((case,), [], None)
         )
         marks.append(pytest.mark.slow)
-        if number % EVERY and values[0] not in always:
+        if number % every and values[0] not in always:
             marks.append(pytest.mark.exhaustive)
         marked.append(pytest.param(*values, marks=marks, id=name))
     return marked

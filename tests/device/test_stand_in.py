@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from sampled import sampled
 
 HERE = Path(__file__).parent
 CONTRACTS = HERE.parent / "contract"
@@ -37,13 +38,11 @@ def test_numbers_are_those_of_the_cpu() -> None:
     assert int(passed[1]) > 120
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("what", ["commands", "functions"])
+@pytest.mark.parametrize("what", sampled(["commands", "functions"]))
 def test_all_that_is_public_runs_there(what: str) -> None:
     ran(str(HERE / f"on_{what}.py"))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["attribution", "circuit"])
+@pytest.mark.parametrize("kind", sampled(["attribution", "circuit"]))
 def test_methods_keep_their_contract_there(kind: str) -> None:
     ran("-p", "device.moved", str(CONTRACTS / f"test_{kind}_methods.py"))

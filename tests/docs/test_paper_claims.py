@@ -96,6 +96,7 @@ def test_quick_claims_are_measured_as_before(claims: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_verdicts_do_not_turn_with_the_last_bit(claims: dict[str, Any], moved: Any) -> None:
     def answer() -> str:
         some = [claim for claim, result in quick(claims) if EXACT not in result.models]
