@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from rounded import rounded
 
 import interp
 from interp.attribution.evaluation.result import MEASURES, Faithfulness
@@ -92,7 +93,7 @@ def write(found: Faithfulness, given: argparse.Namespace, spent: tuple[float, fl
         "note": given.note,
         "length": [r["tokens"] for r in found.rows[: given.n]],
     }
-    (HERE / "faithfulness.json").write_text(json.dumps(made, indent=1, default=str) + "\n")
+    (HERE / "faithfulness.json").write_text(json.dumps(rounded(made), indent=1, default=str) + "\n")
     (HERE / "faithfulness.svg").write_text(
         standing(svg(found.plot(len(found.methods), measure="spearman")), style=True)
     )

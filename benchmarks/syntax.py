@@ -17,6 +17,7 @@ from pathlib import Path
 
 import networkx as nx
 import numpy as np
+from rounded import rounded
 from scipy.sparse.csgraph import minimum_spanning_tree
 
 import interp
@@ -217,7 +218,9 @@ def main() -> None:
     data = {"seconds": took, "milliseconds": times, "pairs": told, "result": result}
     text = report(found, took, times, lines, given.treebank.stem)
     write_atomically(given.out / "syntax.md", text.encode())
-    write_atomically(given.out / "syntax.json", (json.dumps(data, indent=1) + "\n").encode())
+    write_atomically(
+        given.out / "syntax.json", (json.dumps(rounded(data), indent=1) + "\n").encode()
+    )
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
 import interp  # noqa: E402
+from benchmarks.rounded import rounded  # noqa: E402
 from interp.core.files import write_atomically  # noqa: E402
 from training import forms  # noqa: E402
 
@@ -58,7 +59,7 @@ def main() -> None:
     """Measure every variant, and write the table."""
     measured("plain_softmax")  # compiles
     rows = [measured(name) for name in forms.variant_names("text")]
-    write_atomically(HERE / "variants.json", (json.dumps(rows, indent=1) + "\n").encode())
+    write_atomically(HERE / "variants.json", (json.dumps(rounded(rows), indent=1) + "\n").encode())
     write_atomically(HERE / "variants.md", page(rows).encode())
 
 
