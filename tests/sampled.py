@@ -1,4 +1,4 @@
-"""Sweeps over many cases, of which `.ci/run` tries every third, and `.ci/exhaustive` the others."""
+"""Sweeps over many cases, of which `.ci/run` tries a sample, and `.ci/exhaustive` the others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EVERY = 3
 
 
 def sampled(cases: Iterable[Any], always: Collection[Any] = (), every: int = EVERY) -> list[Any]:
-    """Mark cases as slow: one of `every`, and those of `always`; the others are exhaustive too."""
+    """Mark cases as slow; all but each `every`-th and those of `always` as exhaustive too."""
     marked = []
     for number, case in enumerate(cases):
         values, marks, name = (

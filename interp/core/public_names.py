@@ -52,7 +52,7 @@ def declared_in(folder: Path) -> dict[str, str]:
 
 
 def lazy_analyses(name: str) -> None:
-    """Turn the package `name` into a `AnalysisFolder`."""
+    """Turn the package `name` into an `AnalysisFolder`."""
     sys.modules[name].__class__ = AnalysisFolder
 
 

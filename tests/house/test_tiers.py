@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from house import tiers
-from house.tiers import ROOT, first_tier, later, listed, mutants_tests, together
+from house.tiers import LONG, ROOT, first_tier, later, listed, mutants_tests, together
 
 
 @cache
@@ -40,8 +40,8 @@ def test_the_first_tier_is_cheap_and_reaches_every_branch() -> None:
 
 def test_cases_count_together_unless_they_take_long() -> None:
     reached = {"a[1]": np.array([0]), "a[2]": np.array([1]), "b[1]": np.array([2])}
-    arrays, seconds = together(reached, {"a[1]": 1.0, "a[2]": 2.0, "b[1]": 9.0, "b[2]": 9.0})
-    assert seconds == {"a": 3.0, "b[1]": 9.0, "b[2]": 9.0}
+    arrays, seconds = together(reached, {"a[1]": 1.0, "a[2]": 2.0, "b[1]": LONG, "b[2]": LONG})
+    assert seconds == {"a": 3.0, "b[1]": LONG, "b[2]": LONG}
     assert {name: list(x) for name, x in arrays.items()} == {"a": [0, 1], "b[1]": [2], "b[2]": []}
 
 
