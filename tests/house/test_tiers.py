@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from house import tiers
 from house.tiers import LONG, ROOT, first_tier, later, listed, mutants_tests, together
+from sampled import sampled
 
 
 @cache
@@ -50,3 +51,18 @@ def test_the_list_is_read_as_it_is_written(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(tiers, "SECOND", tmp_path / "list")
     tiers.SECOND.write_text(tiers.text_of(tests), encoding="utf-8")
     assert listed() == tests
+
+
+def test_a_sample_of_a_sweep_is_in_the_second_tier_and_the_rest_is_exhaustive() -> None:
+    cases = ["a", pytest.param("b", id="named", marks=pytest.mark.gpu), "c", "d", "e"]
+    marked = {
+        case.values[0]: {mark.name for mark in case.marks} for case in sampled(cases, always=["e"])
+    }
+    assert marked == {
+        "a": {"slow"},
+        "b": {"slow", "exhaustive", "gpu"},
+        "c": {"slow", "exhaustive"},
+        "d": {"slow"},
+        "e": {"slow"},
+    }
+    assert sampled(cases)[1].id == "named"
