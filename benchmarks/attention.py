@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.attention_methods import CLOSE, MODELS, OPERATIONS, prepare
 from benchmarks.attention_report import plot, table
-from benchmarks.rounded import rounded
+from benchmarks.rounded import as_json
 
 PARTS = {"operation": OPERATIONS, "model": MODELS}
 DEFAULT = {
@@ -266,7 +266,7 @@ def main(arguments: list[str] | None = None) -> None:
             found = measure(part, n, given.repeats, names)
             rows = [r for r in rows if key(r) not in map(key, found)] + found
             rows.sort(key=order)
-            figures.write_text(json.dumps(rounded(rows), indent=1) + "\n")
+            figures.write_text(as_json(rows))
             text = table(rows, compiled, note)
             (given.out / "attention.md").write_text(text)
             (given.out / "attention.svg").write_text(plot(rows))

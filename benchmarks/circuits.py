@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 from circuits_report import NOTHING, SMALLER, TRAINED_TASKS, TRAINING_STEPS, report
-from rounded import rounded
+from rounded import as_json
 
 import interp
 from interp import planted
@@ -336,7 +336,7 @@ def main() -> None:
     whole.setdefault("heads", {})
 
     def write() -> None:
-        write_atomically(file, (json.dumps(rounded(whole), indent=1) + "\n").encode())
+        write_atomically(file, as_json(whole).encode())
         if "edges" in whole:
             rows = [row for name in whole["heads"].values() for row in name]
             page = report(rows, whole["edges"])

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rounded import rounded
+from rounded import as_json
 
 import interp
 from interp.core.prompts import Prompts
@@ -188,9 +188,7 @@ def main(arguments: list[str]) -> None:
         rows, groups = rows + more[0], groups + more[1]
     (HERE / "dictionaries.md").write_text(written(rows, groups), encoding="utf-8")
     document = {"dictionaries": rows, "monosemanticity": groups}
-    (HERE / "dictionaries.json").write_text(
-        json.dumps(rounded(document), indent=1) + "\n", encoding="utf-8"
-    )
+    (HERE / "dictionaries.json").write_text(as_json(document), encoding="utf-8")
 
 
 if __name__ == "__main__":

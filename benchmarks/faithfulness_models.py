@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 from faithfulness import sentences as ud_sentences
-from rounded import rounded
+from rounded import as_json
 
 import interp
 from interp.attribution import faithfulness, method_cost
@@ -83,7 +83,7 @@ def main() -> None:
         made["machine"] = f"{platform.system()} {platform.machine()}, 1 thread"
         made["note"] = given.note
         made["versions"] = {"interp": interp.__version__, "torch": torch.__version__}
-        path.write_text(json.dumps(rounded(made, ".8g"), indent=1) + "\n")
+        path.write_text(as_json(made, ".8g"))
         (HERE / "faithfulness_models.md").write_text(report(made))
         print(name, flush=True)
 

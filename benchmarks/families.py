@@ -32,7 +32,7 @@ sys.path.insert(0, str(HERE.parent / "tests"))  # the tiny models of every archi
 import families_automatic  # noqa: E402
 import zoo  # noqa: E402
 import zoo.mixers  # noqa: E402
-from rounded import rounded  # noqa: E402
+from rounded import as_json  # noqa: E402
 
 import interp  # noqa: E402
 from interp.core.errors import InterpError  # noqa: E402
@@ -254,10 +254,10 @@ def main() -> None:
                 continue
             rows[f"{part}/{name}"] = limited(make)
             print(f"{part}/{name}: {rows[f'{part}/{name}']['outcome']}", flush=True)
-            path.write_text(json.dumps(rounded(rows), indent=1) + "\n")
+            path.write_text(as_json(rows))
     order = list(PARTS)
     rows = dict(sorted(rows.items(), key=lambda item: order.index(item[0].partition("/")[0])))
-    path.write_text(json.dumps(rounded(rows), indent=1) + "\n")
+    path.write_text(as_json(rows))
     (HERE / "families.md").write_text(report(rows))
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rounded import rounded
+from rounded import as_json
 
 import interp
 from interp.circuits import attribution_graph, check_shares, head_loadings, qk_shares
@@ -289,9 +289,7 @@ def main() -> None:
         f"interp {interp.__version__}, Python {platform.python_version()}, torch "
         f"{torch.__version__}, {minutes:.0f} min. Command: `python benchmarks/qk_shares.py`."
     )
-    (HERE / "qk_shares.json").write_text(
-        json.dumps(rounded(made), indent=1) + "\n", encoding="utf-8"
-    )
+    (HERE / "qk_shares.json").write_text(as_json(made), encoding="utf-8")
     (HERE / "qk_shares.md").write_text(page(made), encoding="utf-8")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 
@@ -12,3 +13,8 @@ def rounded(x: Any, form: str = ".6g") -> Any:
     if isinstance(x, list):
         return [rounded(v, form) for v in x]
     return float(format(x, form)) if isinstance(x, float) else x
+
+
+def as_json(x: Any, form: str = ".6g") -> str:
+    """The rounded record as the text of a file."""
+    return json.dumps(rounded(x, form), indent=1) + "\n"

