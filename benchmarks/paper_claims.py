@@ -52,7 +52,8 @@ def keep(title: str, result: Tested) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         kept = json.loads(MEASURED.read_text(encoding="utf-8"))
         kept[title] = result.as_json()
-        text = json.dumps(rounded(dict(sorted(kept.items()))), indent=1, ensure_ascii=False)
+        record = rounded(dict(sorted(kept.items())), ".7g")  # keeps the ends of intervals apart
+        text = json.dumps(record, indent=1, ensure_ascii=False)
         write_atomically(MEASURED, (text + "\n").encode())
         write_atomically(ENTRIES, with_verdict(title, result.verdict).encode())
 

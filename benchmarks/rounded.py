@@ -7,7 +7,7 @@ from typing import Any
 
 
 def rounded(x: Any, form: str = ".6g") -> Any:
-    """The same record with numbers of a form: six significant digits, or `.4f`."""
+    """The same record with numbers of a form: six significant digits, `.7g` or `.4f`."""
     if isinstance(x, dict):
         return {k: rounded(v, form) for k, v in x.items()}
     if isinstance(x, list):

@@ -43,7 +43,8 @@ def masks(path: Path) -> None:
     from PIL import Image
 
     for photo in (path.parent / "photos").rglob("*.png"):
-        shape = Image.open(photo).size[::-1]
+        with Image.open(photo) as picture:
+            shape = picture.size[::-1]
         mask = np.zeros(shape, np.uint8)
         mask[:, shape[1] // 2 :] = 255
         file = path / photo.relative_to(path.parent / "photos")
