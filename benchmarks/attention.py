@@ -266,7 +266,7 @@ def main(arguments: list[str] | None = None) -> None:
             found = measure(part, n, given.repeats, names)
             rows = [r for r in rows if key(r) not in map(key, found)] + found
             rows.sort(key=order)
-            figures.write_text(as_json(rows))
+            figures.write_text(as_json(rows), encoding="utf-8")
             text = table(rows, compiled, note)
             (given.out / "attention.md").write_text(text)
             (given.out / "attention.svg").write_text(plot(rows))

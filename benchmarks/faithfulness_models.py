@@ -83,7 +83,7 @@ def main() -> None:
         made["machine"] = f"{platform.system()} {platform.machine()}, 1 thread"
         made["note"] = given.note
         made["versions"] = {"interp": interp.__version__, "torch": torch.__version__}
-        path.write_text(as_json(made, ".8g"))
+        path.write_text(as_json(made, ".8g"), encoding="utf-8")
         (HERE / "faithfulness_models.md").write_text(report(made))
         print(name, flush=True)
 

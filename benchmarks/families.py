@@ -254,10 +254,10 @@ def main() -> None:
                 continue
             rows[f"{part}/{name}"] = limited(make)
             print(f"{part}/{name}: {rows[f'{part}/{name}']['outcome']}", flush=True)
-            path.write_text(as_json(rows))
+            path.write_text(as_json(rows), encoding="utf-8")
     order = list(PARTS)
     rows = dict(sorted(rows.items(), key=lambda item: order.index(item[0].partition("/")[0])))
-    path.write_text(as_json(rows))
+    path.write_text(as_json(rows), encoding="utf-8")
     (HERE / "families.md").write_text(report(rows))
 
 

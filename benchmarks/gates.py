@@ -246,7 +246,7 @@ def main(which: str | None = None) -> None:
     told = json.loads(path.read_text()) if path.exists() else {}
     for players in ("kv_groups", "heads") if which is None else (which,):
         told[players] = measured(players)
-        path.write_text(as_json(told))
+        path.write_text(as_json(told), encoding="utf-8")
     parts = [line for key in ("heads", "kv_groups") if key in told for line in table(told[key])]
     text = INTRO.format(checked=CHECKED) + "\n" + "\n".join(parts).rstrip()
     (HERE / "gates.md").write_text(text + "\n")

@@ -32,7 +32,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 from papers.finding import CLAIMS, Claim  # noqa: E402
 
 from benchmarks.paper_findings import ENTRIES, MEASURED, Finding, Tested, with_verdict  # noqa: E402
-from benchmarks.rounded import rounded  # noqa: E402
+from benchmarks.rounded import as_json  # noqa: E402
 from interp.core.errors import OptionError  # noqa: E402
 from interp.core.files import write_atomically  # noqa: E402
 from interp.core.literature import find_papers  # noqa: E402
@@ -52,9 +52,8 @@ def keep(title: str, result: Tested) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         kept = json.loads(MEASURED.read_text(encoding="utf-8"))
         kept[title] = result.as_json()
-        record = rounded(dict(sorted(kept.items())), ".7g")  # keeps the ends of intervals apart
-        text = json.dumps(record, indent=1, ensure_ascii=False)
-        write_atomically(MEASURED, (text + "\n").encode())
+        text = as_json(dict(sorted(kept.items())), ".7g")  # keeps the ends of intervals apart
+        write_atomically(MEASURED, text.encode())
         write_atomically(ENTRIES, with_verdict(title, result.verdict).encode())
 
 

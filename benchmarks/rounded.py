@@ -17,4 +17,4 @@ def rounded(x: Any, form: str = ".6g") -> Any:
 
 def as_json(x: Any, form: str = ".6g") -> str:
     """The rounded record as the text of a file."""
-    return json.dumps(rounded(x, form), indent=1) + "\n"
+    return json.dumps(rounded(x, form), indent=1, ensure_ascii=False) + "\n"
