@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Any
+import os
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, TypeVar
 
 import pytest
 
 EVERY = 3
+Case = TypeVar("Case")
 
 
 def sampled(cases: Iterable[Any], always: Collection[Any] = (), every: int = EVERY) -> list[Any]:
@@ -22,3 +24,8 @@ def sampled(cases: Iterable[Any], always: Collection[Any] = (), every: int = EVE
             marks.append(pytest.mark.exhaustive)
         marked.append(pytest.param(*values, marks=marks, id=name))
     return marked
+
+
+def thinned(cases: Sequence[Case]) -> Sequence[Case]:
+    """Return every n-th case, n being what the caller of this process put into INTERP_EVERY."""
+    return cases[:: int(os.environ.get("INTERP_EVERY", "1"))]

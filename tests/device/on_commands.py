@@ -19,6 +19,7 @@ from device import stand_in
 from device.command_lines import IN_FLOAT32, LINES, WITHOUT, files_of
 from fixtures.commands import invoked
 from safetensors.torch import load_file
+from sampled import thinned
 
 from benchmarks.command_cases import words_of
 from interp.cli.folder import leaves
@@ -115,7 +116,7 @@ def test_every_command_has_a_line_or_a_reason() -> None:
     assert set(IN_FLOAT32) <= {path_of(line) for line in LINES}
 
 
-@pytest.mark.parametrize("line", LINES, ids=path_of)
+@pytest.mark.parametrize("line", thinned(LINES), ids=path_of)
 def test_a_command_gives_the_numbers_of_the_cpu(line: str, given: dict[str, str]) -> None:
     here, there = results_of(line, given), results_of(line, given, *ON_DEVICE)
     assert sum(x.size for x in here) > 0
@@ -123,7 +124,7 @@ def test_a_command_gives_the_numbers_of_the_cpu(line: str, given: dict[str, str]
         np.testing.assert_allclose(two, one, rtol=2e-3, atol=2e-4)
 
 
-@pytest.mark.parametrize("line", LINES, ids=path_of)
+@pytest.mark.parametrize("line", thinned(LINES), ids=path_of)
 def test_a_command_runs_in_half_precision_without_float64(
     line: str, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

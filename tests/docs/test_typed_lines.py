@@ -126,7 +126,7 @@ def test_the_lines_of_a_page_are_typed(page: str, tmp_path: Path, home: Path) ->
     assert typed(PAGE_LINES[page][::step], folder, home, process=page == "README") == []
 
 
-@pytest.mark.parametrize("line", sampled(HELP), ids=str)
+@pytest.mark.parametrize("line", sampled(HELP, every=9), ids=str)
 def test_the_lines_of_a_help_text_are_typed(line: Line, tmp_path: Path, home: Path) -> None:
     folder = tmp_path / "empty"
     folder.mkdir()

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from sampled import sampled
 
 ROOT = Path(__file__).parents[2]
 SUBJECTS = {
@@ -70,8 +71,7 @@ def without(subject: str, folder: Path) -> Path:
     return package.parent
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("subject", SUBJECTS)
+@pytest.mark.parametrize("subject", sampled(SUBJECTS))
 def test_the_rest_runs_without_a_subject(subject: str, tmp_path: Path) -> None:
     package = without(subject, tmp_path)
     done = subprocess.run(
