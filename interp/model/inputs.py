@@ -57,16 +57,21 @@ def require_tensor_inputs(inputs: Mapping[str, Any], name: str) -> None:
 
 
 def takes(model: nn.Module) -> set[str]:
-    """Return the names of the arguments of the model's forward."""
+    """Return the names of the arguments of the model's forward; "kwargs" where it takes any."""
     forward = model.forward
     plain = inspect.ismethod(forward) and forward.__func__ is getattr(type(model), "forward", None)
-    return set(_arguments(type(model)) if plain else inspect.signature(forward).parameters)
+    return set(_arguments(type(model))[1:] if plain else _names(forward))
+
+
+def _names(function: Callable[..., Any]) -> tuple[str, ...]:
+    arguments = inspect.signature(function).parameters.values()
+    return tuple("kwargs" if a.kind is a.VAR_KEYWORD else a.name for a in arguments)
 
 
 @cache
 def _arguments(kind: type[nn.Module]) -> tuple[str, ...]:
-    """Return the names of the arguments of a class's forward, without the module itself."""
-    return tuple(inspect.signature(kind.forward).parameters)[1:]
+    """Return the names of the arguments of a class's forward, the module first."""
+    return _names(kind.forward)
 
 
 def given_cache(arguments: Mapping[str, Any]) -> Any:

@@ -186,12 +186,16 @@ def _rows(module: nn.Module, longest: int) -> list[Tensor]:
     """
     shortest = max(2, least_length(module.config))
     vocab, generator = vocabulary(module.config), torch.Generator().manual_seed(0)
-    first, different = min(5, vocab - 1), max(vocab - 5, 1)
+    first = 5 if vocab > 10 else 0
+    different = vocab - first
     rows = [torch.arange(longest) % different + first]
     for n in sorted({max(shortest, n) for n in (longest - 3, longest // 2, longest // 8)}):
         step = 1 + len(rows)
         rows.append(torch.arange(len(rows), len(rows) + n * step, step) % different + first)
         rows.append(torch.randint(first, first + min(7, different), (n,), generator=generator))
+    if not first:  # few tokens, of which one may begin all prompts, and another be what fills
+        n = max(shortest, longest // 2)
+        rows += [(torch.arange(n) + start) % different for start in range(different)]
     return rows
 
 

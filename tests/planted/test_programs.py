@@ -190,6 +190,17 @@ def test_the_task_of_a_program_is_for_models_that_hold_it() -> None:
     ).truth  # none of it kept
 
 
+@pytest.mark.parametrize("name", ["length", "hist", "frac_prevs_causal", "nary_sequencemap"])
+def test_programs_are_scored_and_padded_only_where_it_changes_nothing(name: str) -> None:
+    """They take no mask: an attention that looks ahead sees what fills, also beside its words."""
+    model = interp.load(f"compiled:{name}")
+    exact = name in ("frac_prevs_causal", "nary_sequencemap")
+    assert model.padding.way("right", 6) == ("mask" if exact else None)
+    assert model.padding.way("left", 6) is None
+    table = interp.score(model, ["entropy", "first_token"], null="none")
+    assert table.to_pandas()["score"].notna().all()
+
+
 def test_the_names_import_no_torch() -> None:
     code = (
         "import sys; from interp.planted import KINDS, known_models;"
