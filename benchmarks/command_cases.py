@@ -76,8 +76,7 @@ BEFORE = {"prune verify": "prune {model} --method ablation --keep 120 --save {sm
 # rows above the aim, and why they stay there
 ABOVE = {
     "cache": "640 passes of 32 prompts, one per head and window and a null per head, 0.4 s each: "
-    "the losses are measured and not estimated; `--set recent=16` measures one window, which "
-    "takes two fifths",
+    "the losses are measured and not estimated",
     "circuit path": "137 routes, one from each node, each measured on 64 pairs; a route that is "
     "named takes one of them",
     "importance shapley": "2,048 sets of 128 heads, 16 per head; `--max-evaluations` takes fewer, "

@@ -179,7 +179,7 @@ def _divided(prompts: Prompts, level: float, seed: int) -> tuple[Prompts, Prompt
         raise PromptError(
             f"{len(prompts)} prompts are too few: a bound that holds with probability {level:g} "
             f"needs {needed} calibration prompts, a third of all; give at least {3 * needed}, or a "
-            "lower level (--set confidence)"
+            "lower level"
         )
     order = np.random.default_rng(seed).permutation(len(prompts)).tolist()
     size = len(prompts) // 3

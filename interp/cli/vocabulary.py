@@ -1,8 +1,8 @@
 """Vocabulary of the command line: how each parameter of a public function is spelled and read.
 
-A parameter that is listed is an option, with the same meaning in every command. Any other is a
-setting of its command, given as `--set NAME=VALUE` under its own name; its annotation gives its
-type.
+A parameter in `WORDS` is an option, with the same meaning in every command. One in `SETTINGS`, or
+with a `Spelling` of its command, is a setting, given as `--set NAME=VALUE` under its own name; its
+annotation gives its type. Any other is a parameter of the Python function alone.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ WORDS: dict[str, Spelling] = {
     "ray": Spelling(metavar="ADDRESS"),
     "dry_run": Spelling(),
     "per": Spelling(),
-    "how": Spelling(),
+    "how": Spelling(("--kind",)),
     "engine": Spelling(),
     "site": Spelling(),
     "sites": Spelling(("--site",)),
@@ -189,8 +189,8 @@ WORDS: dict[str, Spelling] = {
     "budget": Spelling(metavar="SIZE"),
     "max_loss": Spelling(metavar="NATS"),
     "match": Spelling(),
-    "at": Spelling(metavar="RULE"),
-    "read": Spelling(),
+    "at": Spelling(("--position",), metavar="RULE"),
+    "read": Spelling(("--site",)),
     "text": Spelling(type=WrittenText(), metavar="TEXT", help="Text to analyse."),
     "generate": Spelling(type=FROM_1, metavar="N"),
     "texts": Spelling(("--file",), PromptFile(), "FILE", "File with one text per line."),
@@ -233,16 +233,15 @@ WORDS: dict[str, Spelling] = {
     "harmless": Spelling(type=PromptFile(), metavar="FILE", default=None),
     "against": Spelling(metavar="NAME"),
     "more": Spelling(("--with",), click.STRING, "MODEL", multiple=True),
-    "circuit": Spelling(type=click.Path(path_type=Path, dir_okay=False), metavar="FILE"),
+    "circuit": Spelling(("--load",), click.Path(path_type=Path, dir_okay=False), "FILE"),
     "routes": Spelling(("--route",), click.STRING, "ROUTE", multiple=True),
     "tune": Spelling(type=PromptFile(), metavar="FILE"),
-    "prune": Spelling(),
     "direct": Spelling(type=PromptFile(), metavar="FILE"),
     "load": Spelling(),
     "save": Spelling(metavar="DIR"),
     "keep": Spelling(type=FROM_1, metavar="N"),
+    "size": Spelling(("--keep",), FROM_1, "N"),
     "gates": Spelling(type=EXISTING, metavar="FILE"),
-    "export": Spelling(type=click.Path(path_type=Path), metavar="DIR"),
     "target": Spelling(("-t", "--target"), click.STRING, "TARGET"),
     "targets": Spelling(
         ("-t", "--target"),
@@ -256,6 +255,17 @@ WORDS: dict[str, Spelling] = {
     "positions": Spelling(("--position",), click.STRING, "N", multiple=True),
 }
 
+
+_SETTINGS = """
+all_but_one alter architecture bank browser check classes clusters controls corrupt cost
+counts cues dictionary each effects equal factors faithful features field format k kernels
+labels language lorsa machine maps masks max_gb max_mb mlp mlps n_documents n_features
+n_queries n_selection name nodes null_cache on_error only other_weights pair pairs picture policy
+port rate refusal_tokens repair resize resume revisions rounds rows rules same_templates sever show
+sources_of steps temperature template threshold tiles train window within
+"""
+SETTINGS = frozenset(_SETTINGS.split())
+"""Parameters that a command line offers by `--set`; any other is given in Python only."""
 
 _PLAIN: dict[str, click.ParamType] = {
     "int": click.INT,
@@ -298,7 +308,8 @@ def option_for(name: str, parameter: Parameter | None, special: Spelling) -> cli
     """Make the option or setting of a parameter; None for one that a command line cannot give."""
     word = special.over(WORDS.get(name, Spelling()))
     kind = word.type or (parameter and type_of(parameter))
-    if kind is None and parameter is not None and word == Spelling():
+    offered = name in WORDS or name in SETTINGS or special != Spelling()
+    if not offered or (kind is None and parameter is not None and word == Spelling()):
         return None
     default = word.default
     if default is UNSET:

@@ -238,7 +238,7 @@ def test_gold_words_may_be_left_out() -> None:
 
 def test_the_command(spoken, run, errors, tmp_path) -> None:
     listed, out = spoken / "recordings.jsonl", tmp_path / "out"
-    done = run("study", "speech", spoken, "--file", listed, "--set", "n_heads=1", "-o", out, "-q")
+    done = run("study", "speech", spoken, "--file", listed, "-o", out, "-q")
     assert done.exit_code == 0, done.output
     assert "in seconds, 3 judged recordings" in done.stdout
     assert "chosen heads together: L1H2" in done.stdout

@@ -135,8 +135,6 @@ def test_the_command_writes_weights_for_the_method(run, tmp_path) -> None:
         file,
         "-t",
         "she|he",
-        "--set",
-        "n_ablations=6",
         "-o",
         out,
         "-q",

@@ -170,8 +170,6 @@ def test_the_commands_print_all_tables(run, tmp_path) -> None:
         "-m",
         "attn_lrp",
         "--set",
-        "draws=0",
-        "--set",
         f"clusters={labels}",
         "-q",
     )

@@ -78,7 +78,7 @@ def test_a_circuit_of_ones_own_pairs(run, planted_induction, lines, tmp_path) ->
     assert not set(used) & set(fresh)
     # measured again with another seed: still on lines that it was not found on
     saved = tmp_path / "planted-induction" / "circuit.toml"
-    again = run(*args, "--circuit", saved, "--seed", 5, "-o", tmp_path / "again")
+    again = run(*args, "--load", saved, "--seed", 5, "-o", tmp_path / "again")
     assert again.exit_code == 0, again.stderr
     told = tmp_path / "again" / "planted-induction" / "evaluation.json"
     assert json.loads(told.read_text())["made"]["evaluated_on"]["template_names"] == fresh

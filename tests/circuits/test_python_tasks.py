@@ -56,7 +56,7 @@ def test_a_task_with_corrupted_prompts_is_found_on_and_held_out(run, write, tmp_
     used, fresh = told["template_names"], told["evaluated_on"]["template_names"]
     assert (len(used), len(fresh), set(used) & set(fresh)) == (8, 4, set())
     saved = tmp_path / "out/planted-induction/circuit.toml"
-    again = run(*args, "--circuit", saved, "--seed", 5, "-o", tmp_path / "again")
+    again = run(*args, "--load", saved, "--seed", 5, "-o", tmp_path / "again")
     assert again.exit_code == 0, again.stderr
     told = json.loads((tmp_path / "again/planted-induction/evaluation.json").read_text())["made"]
     assert told["evaluated_on"]["template_names"] == fresh

@@ -16,8 +16,6 @@ def test_anchors_of_planted_chains(run, tmp_path) -> None:
         MODEL,
         "--method",
         "suppression",
-        "--set",
-        "n_heads=2",
         "--top",
         "3",
         "-o",

@@ -147,13 +147,6 @@ def test_cards_lead_to_the_attention_of_a_model(tmp_path: Path) -> None:
     written = page.read_text(encoding="utf-8")
     assert f'"views":{{"bundled-one-layer":{{"file":"{view.name}","texts":[' in written
     assert "Attention of bundled:one-layer" in view.read_text(encoding="utf-8")
-    view.unlink()
-    done = run(
-        *asked, "--set", f"resume={tmp_path / 'kept'}", "--set", "examples=false", "--overwrite"
-    )
-    assert done.exit_code == 0, done.output
-    assert not view.exists()
-    assert '"views":{}' in page.read_text(encoding="utf-8")
 
 
 def test_an_empty_folder_is_no_model(tmp_path: Path) -> None:

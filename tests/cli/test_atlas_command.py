@@ -57,12 +57,12 @@ def sink_results(tmp_path_factory) -> Path:
 
 def test_a_page_from_a_folder_of_results(run, tmp_path, bystander_results) -> None:
     page = tmp_path / "page.html"
-    result = run("atlas", bystander_results, "-o", page, "--set", "title=My heads")
+    result = run("atlas", bystander_results, "-o", page)
     assert result.exit_code == 0
     assert result.stdout == ""
     assert "its numbers in page.csv and page.json" in result.stderr
     text = page.read_text()
-    assert "<title>My heads</title>" in text
+    assert "<title>Attention heads</title>" in text
     assert "induction head" in text
     kept = HeadTable.load(bystander_results / "table.parquet")
     # the folder is read by file name, entropy first

@@ -204,8 +204,6 @@ def test_faithfulness_prints_tables_writes_files_and_goes_on(run, tmp_path) -> N
         "attn_lrp,rollout",
         "-t",
         "she|he",
-        "--set",
-        "draws=1",
         "--out",
         out,
     )

@@ -39,8 +39,6 @@ def test_match_prints_every_head(run, tmp_path) -> None:
         earlier,
         "--random",
         "19",
-        "--set",
-        "n_boot=20",
         "-o",
         tmp_path,
     )
@@ -54,8 +52,6 @@ def test_match_prints_every_head(run, tmp_path) -> None:
         earlier,
         "--random",
         "0",
-        "--set",
-        "n_boot=0",
         "--top",
         "2",
     )

@@ -16,7 +16,7 @@ def test_a_plan_is_printed_written_and_exported(run, tmp_path) -> None:
         "planted:induction",
         "--budget",
         "80%",
-        "--export",
+        "--save",
         patterns,
         "-o",
         out,
@@ -34,7 +34,7 @@ def test_a_plan_is_printed_written_and_exported(run, tmp_path) -> None:
 
 @pytest.mark.slow
 def test_cards_and_methods_are_printed(run) -> None:
-    shown = run("cache", "planted:induction", "--set", "needles=ids", "-q").stdout
+    shown = run("cache", "planted:induction", "-q").stdout
     for words in ("loss of a cache of 4+4 tokens", "trained", "rank agreement", "stability"):
         assert words in shown
 
@@ -48,9 +48,7 @@ def test_rows_as_json(run) -> None:
 
 
 def test_sources_are_printed(run) -> None:
-    shown = run(
-        "cache", "planted:induction", "--set", "sources_of", "--set", "needles=ids", "-q"
-    ).stdout
+    shown = run("cache", "planted:induction", "--set", "sources_of", "-q").stdout
     assert "citation" in shown
     assert "random order" in shown
 
@@ -64,11 +62,10 @@ def test_bad_input(run, tmp_path) -> None:
         (("--budget", "many"), "is not a size"),
         (("--budget", "50%", "--max-loss", "1"), "give one of --budget and --max-loss"),
         (("--set", "sources_of", "--budget", "50%"), "sources_of makes no plan"),
-        (("--set", "confidence=0.5"), "--set confidence is for the bound of a plan"),
-        (("--budget", "50%", "--file", three), "or a lower level (--set confidence)"),
-        (("--export", tmp_path, "--set", "format=budgets"), "layout duo only"),
-        (("--budget", "50%", "--export", tmp_path / "file" / "x"), "file"),
-        (("--against", tmp_path / "nowhere", "--set", "needles=ids"), "nowhere"),
+        (("--budget", "50%", "--file", three), "or a lower level"),
+        (("--save", tmp_path, "--set", "format=budgets"), "layout duo only"),
+        (("--budget", "50%", "--save", tmp_path / "file" / "x"), "file"),
+        (("--against", tmp_path / "nowhere"), "nowhere"),
     ):
         shown = run("cache", "planted:induction", *asked, "-q")
         assert shown.exit_code != 0, asked

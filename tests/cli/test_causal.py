@@ -135,8 +135,6 @@ def test_shapley_values_add_up_and_find_the_backup(run, tmp_path):
         6,
         "--heads",
         "L0H3,L1H0,L1H1,L2H0",
-        "--set",
-        "n_pairs=2",
         "--out",
         tmp_path,
     )
@@ -152,18 +150,9 @@ def test_shapley_values_add_up_and_find_the_backup(run, tmp_path):
     assert sum(value.values()) == pytest.approx(float(whole[1] - whole[0]), abs=1e-6)
     assert value["L1H0"] == pytest.approx(value["L2H0"], rel=0.05)
     assert abs(value["L1H1"]) < abs(value["L2H0"]) / 100
-    assert "L1H0 x L2H0" in shown.stdout or "L0H3 x L" in shown.stdout
     assert f"joint effect of all heads: {float(whole[1] - whole[0]):.4g} nats/token" in shown.stdout
     assert "the values of all heads add up to this; this holds on every prompt" in shown.stdout
     assert "every set of heads was run, 14 besides the full and the empty one" in shown.stdout
-    assert (tmp_path / "planted-backup" / "interactions.csv").is_file()
-
-
-def test_other_values_by_their_names(run):
-    args = ("--heads", "L0H3,L1H0,L1H2", "-n", 2, "--max-length", 6, "--csv", "--quiet")
-    for value, name in (("per-layer", "shapley_per_layer"), ("banzhaf", "banzhaf")):
-        shown = run("importance", "shapley", MODEL, "--set", f"value={value}", *args)
-        assert f'"{name}:' in shown.stdout
 
 
 def test_texts_by_how_much_they_need_the_heads(run, tmp_path):
@@ -302,9 +291,6 @@ def test_the_null_of_shapley_values(run, errors, planted_bystander, bystander_re
         assert frame[column].to_numpy() == pytest.approx(want[column].to_numpy(), abs=1e-6)
     assert frame["null"].notna().all()
     assert pd.read_csv(io.StringIO(run(*args).stdout))["null"].isna().all()
-    code, lines = errors(*args, "--set", "value=banzhaf", "--null", "random-init")
-    assert code == 2
-    assert lines[0] == "--null applies to Shapley values only; omit it for banzhaf values"
 
 
 def test_patching_gradient_has_its_own_name(run, tmp_path):
@@ -407,14 +393,6 @@ def test_a_task_of_ones_own_that_raises_is_one_line(errors, tmp_path, monkeypatc
         (("importance", MODEL, "-m", "ablatoin"), "ablation"),
         (("importance", MODEL, "-m", "aumann_shapley:step=3"), "steps"),
         (("importance", MODEL, "-m", "ablation,ablation"), "given twice"),
-        (
-            ("importance", "shapley", MODEL, "--set", "value=per-layer", "--set", "target_sem=0.1"),
-            "exact",
-        ),
-        (
-            ("importance", "shapley", MODEL, "--set", "value=banzhaf", "--method", "exact"),
-            "--method",
-        ),
         (("importance", "shapley", "bundled:induction", "--max-evaluations", "3"), "3"),
         (("prune", MODEL, "--method", "magic"), "magic"),
         (("texts", "influence", MODEL, "--file", __file__), "--heads"),

@@ -123,7 +123,7 @@ def test_a_circuit_of_before_is_measured_again(run, errors, tmp_path) -> None:
     args = ("circuit", "planted:bystander", "--task", "induction", *FAST)
     first = run(*args, "-o", tmp_path).stdout
     for name in ("circuit.toml", "circuit.json"):
-        again = run(*args, "--circuit", tmp_path / "planted-bystander" / name)
+        again = run(*args, "--load", tmp_path / "planted-bystander" / name)
         assert again.stdout == first
     file = tmp_path / "planted-bystander" / "circuit.toml"
     for wrong, told in (
@@ -134,7 +134,7 @@ def test_a_circuit_of_before_is_measured_again(run, errors, tmp_path) -> None:
             "is a circuit for induction, not for",
         ),
     ):
-        code, lines = errors("circuit", *wrong, *FAST, "--circuit", file)
+        code, lines = errors("circuit", *wrong, *FAST, "--load", file)
         assert code == 1
         assert told in lines[0]
     Circuit.from_toml(file).top(2, heads_only=True).to_toml(tmp_path / "first.toml")
@@ -185,10 +185,10 @@ def test_templates_are_held_out(run, tmp_path) -> None:
     # what a circuit of before was found on stays out, whatever this seed would hold out
     assert any(split_templates("subject_verb", seed)[1] != (0,) for seed in (1, 2))
     for seed in (1, 2):
-        again = run(*args[:-2], "--circuit", tmp_path / "words" / "circuit.toml", "--seed", seed)
+        again = run(*args[:-2], "--load", tmp_path / "words" / "circuit.toml", "--seed", seed)
         assert "held-out of 3 templates (The {S} {L} the {D}), others" in again.stdout
     assert "on 12 other pairs, others" in run(*args, "--set", "same_templates").stdout
-    again = run(*args[:-2], "--circuit", tmp_path / "words" / "circuit.toml")
+    again = run(*args[:-2], "--load", tmp_path / "words" / "circuit.toml")
     assert "on 12 other pairs, others" in again.stdout  # none of the templates is left
     made = json.loads((tmp_path / "words" / "evaluation.json").read_text())
     assert made["made"]["evaluated_on"]["template_names"] == ["0", "1", "2"]
@@ -303,7 +303,7 @@ def test_pairs_that_it_was_found_on_are_not_those_that_it_is_measured_on(run, tm
     assert told["found_on"]["n"] == 6
     saved = folder / "circuit.toml"
     found = Circuit.from_toml(saved)
-    again = run(*args, "--seed", 0, "--circuit", saved, "-o", tmp_path / "again").stdout
+    again = run(*args, "--seed", 0, "--load", saved, "-o", tmp_path / "again").stdout
     assert "on 6 other pairs" in again
     assert "pairs it was found on" not in again  # this seed makes other ones
     told = json.loads((tmp_path / "again/planted-induction/evaluation.json").read_text())

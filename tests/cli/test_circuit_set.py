@@ -125,7 +125,7 @@ def test_the_default_has_edges_and_a_set_that_is_judged_on_other_pairs(
     assert nodes["needed"].all()
     of_map = pd.read_csv(folder / "map_attention.csv").set_index(["layer", "place"])
     assert of_map.loc[(1, "end"), "share"] == pytest.approx(1, abs=0.02)
-    two = run(*args[:6], "--set", "size=2", "--random", 2, "--max-evaluations", 40).stdout
+    two = run(*args[:6], "--keep", "2", "--random", 2, "--max-evaluations", 40).stdout
     assert "of 40 forward passes" in two
     told = errors(*args[:6], "--method", "codes", "--max-evaluations", 40)[1][0]
     assert "codes takes no --max-evaluations; omit it, or use verified_edges or acdc" in told

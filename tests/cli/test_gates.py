@@ -14,7 +14,7 @@ from interp.heads.checkpoints.emergence import emergence_of_gates
 from interp.heads.checkpoints.result import Emergence
 
 TASK = ("-n", "4", "--max-length", "6")
-QUICK = ("--set", "n_restarts=2", "--set", "steps=4", "--random", "2", *TASK)
+QUICK = ("--set", "steps=4", "--random", "2", *TASK)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def test_gates_of_checkpoints_are_curves(run, steps, tmp_path):
     assert len(frame) == 3 * 18
     row = frame[(frame.step == 2) & (frame.layer == 1) & (frame["head"] == 4)]
     assert row.score.item() == pytest.approx(gates[2].score[gates[2].labels.index("L1H4")])
-    assert row.n.item() == 2  # restarts
+    assert row.n.item() == 3  # restarts
     other = LearnedGates.load(tmp_path / "checkpoint-1" / "gates.json")
     object.__setattr__(other, "provenance", dict(other.provenance) | {"penalty": 9.0})
     with pytest.raises(OptionError, match="in penalty"):
@@ -82,22 +82,6 @@ def test_prune_saves_a_repaired_model_and_its_certificate_holds(run, steps, tmp_
     again = run("prune", "verify", out)
     assert again.exit_code == 0
     assert "holds" in again.stdout
-    lost = run(
-        "prune",
-        steps[0],
-        "--heads",
-        "L0H1",
-        "--set",
-        "repair=9",
-        "--set",
-        "repair_rate=50",
-        *TASK,
-        "--save",
-        tmp_path / "lost",
-    )
-    assert lost.exit_code == 1
-    assert "diverges" in lost.stderr
-    assert not (tmp_path / "lost").exists()
 
 
 def test_gates_with_mlps_are_saved_and_those_of_another_model_refused(run, steps, tmp_path):
@@ -108,8 +92,6 @@ def test_gates_with_mlps_are_saved_and_those_of_another_model_refused(run, steps
         *QUICK,
         "--set",
         "mlps=only",
-        "--set",
-        "penalty=50",
         "-o",
         tmp_path,
     )
@@ -122,8 +104,6 @@ def test_gates_with_mlps_are_saved_and_those_of_another_model_refused(run, steps
         steps[0],
         "--gates",
         file,
-        "--set",
-        "form=compact",
         *TASK,
         "--save",
         tmp_path / "out",

@@ -202,7 +202,6 @@ def test_rankings_of_two_prune_commands_stand_on_one_page(run, tmp_path) -> None
     [
         (("prune", "--method", "ablation", "--random", 2, "--set", "counts=3"), "pruning.csv"),
         (("importance", "-m", "ablation,gate_gradient"), "agreement.csv"),
-        (("importance", "shapley", "--method", "exact", "--set", "n_pairs=2"), "interactions.csv"),
     ],
     ids=lambda x: x[0] if isinstance(x, tuple) else "",
 )

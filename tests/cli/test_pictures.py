@@ -62,9 +62,7 @@ def test_each_analysis_prints_and_writes(run, llava_folder, picture_files, tmp_p
         "w5",
     ]
     command += [] if method == "sinks" else ["--answer", "w9"] * 4
-    command += ["--set", "tau=3"] if method == "sinks" else []
     command += ["--layer", "1"] if method == "dropping" else []
-    command += ["--set", "drop=0.25"] if method == "schedule" else []
     done = run(*command, "-o", str(tmp_path / "out"))
     if method == "sinks":  # two layers: none from layer 2 on
         assert done.exit_code == 2

@@ -14,14 +14,14 @@ from interp.bundled.refusal_text import requests
 from interp.safety.overview import study
 from interp.safety.removal import ships_scores
 
-FEW = ("-n", 8, "--set", "n_heads=2", "--random", 2)
+FEW = ("-n", 8, "--random", 2)
 
 
 def test_it_runs_on_its_own_model_without_files(run, tmp_path) -> None:
     result = run("study", "safety", *FEW, "-o", tmp_path)
     assert result.exit_code == 0
     assert result.stdout.startswith(
-        "bundled:refusal: top 2 heads by projection ablated (L1H3 L1H0)"
+        "bundled:refusal: top 6 heads by projection ablated (L1H3 L1H0 "
     )
     assert "\n  declined: 100% of harmful, 0% of harmless" in result.stdout
     folder = tmp_path / "bundled-refusal"
@@ -32,7 +32,7 @@ def test_it_runs_on_its_own_model_without_files(run, tmp_path) -> None:
     heads = pd.read_csv(folder / "heads.csv")
     assert len(heads) == 16 * 6  # projection, SHIPS twice, three forms of Sahara
     curves = pd.read_csv(folder / "curves.csv")
-    assert curves["task"].value_counts().to_dict() == {"safety": 3, "harmless": 3}
+    assert curves["task"].value_counts().to_dict() == {"safety": 7, "harmless": 7}
     assert pd.read_csv(folder / "directions.csv")["chosen"].sum() == 1
     page = (folder / "safety.html").read_text()
     assert "default-src 'none'" in page

@@ -14,7 +14,7 @@ def test_shares_are_printed_written_and_shown_on_the_card(run, tmp_path) -> None
         MODEL,
         "--heads",
         "L1H0",
-        "--at",
+        "--position",
         "induction",
         "-n",
         "4",

@@ -98,11 +98,9 @@ texts anchors planted:nosuch                  | unknown planted model 'nosuch'
 texts anchors {MODEL} --file nowhere.txt      | nowhere.txt is not a file
 texts anchors {MODEL} --file empty.txt        | empty.txt holds no text
 texts anchors {MODEL} --file texts.txt --method resampling | give it with --answer
-texts anchors {MODEL} --file texts.txt --set n_heads=0 | 0 is not in the range x>=1
 texts graph planted:nosuch                    | unknown planted model 'nosuch'
 texts graph {MODEL} --file nowhere.txt        | nowhere.txt is not a file
 texts graph {MODEL} --text a --file texts.txt | not both
-texts graph {MODEL} --set over=sum                | '--set over'
 cache planted:nosuch                          | unknown planted model 'nosuch'
 cache {MODEL} nowhere                         | nowhere
 study pictures planted:nosuch -m sinks --image afile | unknown planted model 'nosuch'
@@ -117,7 +115,6 @@ study align {MODEL} --set policy=nosuch       | '--set policy'
 texts sources planted:nosuch                  | unknown planted model 'nosuch'
 texts sources {MODEL} --file texts.txt        | with --answer
 texts sources {MODEL} --file nowhere.txt --answer x | nowhere.txt is not a file
-texts sources {MODEL} --set known=none            | leaves nothing to do
 texts sources {MODEL} --method nosuch         | 'nosuch'
 steer planted:nosuch --heads L0H0             | unknown planted model 'nosuch'
 steer {MODEL}                                 | --heads
@@ -130,7 +127,6 @@ circuit trace planted:nosuch                  | unknown planted model 'nosuch'
 circuit trace {MODEL} --file nowhere.jsonl    | nowhere.jsonl
 circuit trace {MODEL} --file empty.txt        | empty.txt holds no text
 circuit trace {MODEL} --site heads            | '--site'
-circuit trace {MODEL} --set noise=0               | '--set noise'
 circuit variables planted:nosuch              | unknown planted model 'nosuch'
 circuit variables {MODEL} --file nowhere.jsonl | nowhere.jsonl
 circuit variables {MODEL} --method turn       | '--method'
@@ -149,7 +145,6 @@ importance ablate {MODEL} --measure accuracy  | the task repeats measures the lo
 importance ablate {MODEL} --heads x           | 'x'
 importance ablate {MODEL} -o afile            | afile is a file, not a folder
 importance shapley ./nowhere                  | nowhere does not exist
-importance shapley {MODEL} --set value=per-layer --set target_sem=0.1 | per-layer values are exact
 importance bundled:nosuch                     | unknown bundled model 'nosuch'
 importance {MODEL} -m nosuch                  | 'nosuch'
 prune planted:nosuch                          | unknown planted model 'nosuch'
@@ -158,7 +153,6 @@ prune {MODEL} --set repair=3                      | need --save DIR
 prune {MODEL} --save new                      | --save needs one of
 prune {MODEL} --keep 3 --save texts.txt       | texts.txt exists already
 prune {MODEL} --keep 3 --set rounds=2 --save new  | --set rounds needs --keep and --set repair
-prune {MODEL} --keep 3 --set repair_rate=1 --save new | --set repair_rate needs --set repair
 prune {MODEL} --keep 0 --save new             | '--keep'
 prune {MODEL} --heads x --save new            | 'x'
 importance verify planted:nosuch -m induction | unknown planted model 'nosuch'
@@ -171,10 +165,10 @@ circuit planted:nosuch --task induction       | unknown planted model 'nosuch'
 circuit {MODEL} --task nowhere.jsonl          | nowhere.jsonl cannot be read
 circuit {MODEL} --task induction --method nosuch | 'nosuch'
 circuit {MODEL} --task induction --set faithful=2 | 2.0 is not in the range 0<x<1
-circuit {MODEL} --task induction --set size=0     | 0 is not in the range x>=1
+circuit {MODEL} --task induction --keep 0         | 0 is not in the range x>=1
 circuit {MODEL} --task induction --set maps=pos    | 'pos' is not one of
 circuit {MODEL} --task induction --against nosuch | 'nosuch'
-circuit {MODEL} --task induction --circuit no.toml | no.toml cannot be read
+circuit {MODEL} --task induction --load no.toml | no.toml cannot be read
 circuit path planted:nosuch --task induction --route '0.0>1.0' | unknown planted model 'nosuch'
 circuit path {MODEL} --task induction         | --route
 circuit shares planted:nosuch --heads L0H0    | unknown planted model 'nosuch'
@@ -194,14 +188,12 @@ attribute flow {MODEL} --file empty.txt       | empty.txt holds no text
 evaluate faithfulness planted:nosuch --file texts.txt | unknown planted model 'nosuch'
 evaluate faithfulness {MODEL} --file nowhere.txt | nowhere.txt is not a file
 attribute similarity planted:nosuch --text a --text b | unknown planted model 'nosuch'
-attribute similarity {MODEL} --text a --text b --set pool=max | '--set pool'
 attribute difference planted:nosuch --file texts.txt | unknown planted model 'nosuch'
 attribute difference {MODEL} --file nowhere.txt | nowhere.txt is not a file
 attribute lens planted:nosuch --text a        | unknown planted model 'nosuch'
 attribute lens {MODEL}                        | give --text, or --tune FILE
 attribute lens {MODEL} --tune nowhere.txt     | nowhere.txt is not a file
 attribute head-weights planted:nosuch --file texts.txt | unknown planted model 'nosuch'
-attribute head-weights {MODEL} --file texts.txt --set n_ablations=1 | '--set n_ablations'
 evaluate sanity planted:nosuch --file texts.txt | unknown planted model 'nosuch'
 evaluate sanity {MODEL} --file texts.txt -m nosuch | 'nosuch'
 evaluate plausibility planted:nosuch --file texts.txt | unknown planted model 'nosuch'

@@ -20,7 +20,7 @@ from interp.cli.written import OutFile
 TEXT = "the red dog and the red"
 TEXTS = "on Monday Anna went to the field.\nthe red dog and the blue cat ran to the red barn.\n" * 3
 BASE = {
-    "compare match": ["bundled:induction", "{earlier}", "--random", "9", "--set", "n_boot=9"],
+    "compare match": ["bundled:induction", "{earlier}", "--random", "9"],
     "importance verify": [
         "bundled:induction",
         "-m",
@@ -58,7 +58,6 @@ SLOW = (
 # what stands in both runs, and what only in the second
 OTHER: dict[tuple[str, str], tuple[list[str], list[str]]] = {
     ("compare match", "--random"): ([], ["--random", "0"]),
-    ("compare match", "--set n_boot"): ([], ["--set", "n_boot=0"]),
     ("compare match", "--top"): ([], ["--top", "3"]),
     ("compare match", "--file"): ([], ["--file", "{texts}"]),
     ("importance verify", "--metric"): ([], ["-m", "previous_token"]),
@@ -75,9 +74,9 @@ OTHER: dict[tuple[str, str], tuple[list[str], list[str]]] = {
     ("attribute lens", "--target"): ([], ["--target", "d"]),
     ("attribute lens", "--tune"): ([], ["--tune", "{texts}"]),
     ("attribute lens", "--direct"): (["--target", "d"], ["--direct", "{texts}"]),
-    ("attribute lens", "--set split"): (
+    ("attribute lens", "--per"): (
         ["--target", "d", "--direct", "{texts}"],
-        ["--set", "split=source"],
+        ["--per", "source"],
     ),
     ("attribute lens", "--position"): ([], ["--position", "2"]),
     ("attribute lens", "--seed"): (["--target", "d", "--direct", "{texts}"], ["--seed", "1"]),
@@ -85,14 +84,10 @@ OTHER: dict[tuple[str, str], tuple[list[str], list[str]]] = {
     ("attribute output", "--method"): ([], ["-m", "gradient_norm"]),
     ("attribute output", "--target"): ([], ["-t", "d|r"]),
     ("attribute flow", "--position"): ([], ["--position", "mean"]),
-    ("attribute flow", "--set residual"): ([], ["--set", "residual=0.9"]),
     ("circuit graph", "--target"): ([], ["-t", "d"]),
-    ("circuit graph", "--set node_share"): ([], ["--set", "node_share=0.2"]),
-    ("circuit graph", "--set edge_share"): ([], ["--set", "edge_share=0.3"]),
     ("circuit graph", "--top"): ([], ["--top", "2"]),
     ("circuit loadings", "--file"): ([], ["--file", "{more}"]),
     ("circuit loadings", "--target"): ([], ["-t", "d"]),
-    ("circuit loadings", "--set contrast"): (["-t", "d"], ["--set", "contrast=r"]),
     ("circuit loadings", "--position"): ([], ["--position", "5"]),
     ("circuit loadings", "--top"): ([], ["--top", "2"]),
     ("list methods", "--paper"): ([], ["--paper", "attention"]),
@@ -101,7 +96,7 @@ OTHER: dict[tuple[str, str], tuple[list[str], list[str]]] = {
     ("circuit path", "--top"): (["--route", "*>logits"], ["--top", "1"]),
     ("circuit path", "-n"): ([], ["-n", "6"]),
     ("circuit shares", "--file"): ([], ["--file", "{more}"]),
-    ("circuit shares", "--at"): ([], ["--at", "induction"]),
+    ("circuit shares", "--position"): ([], ["--position", "induction"]),
     ("circuit shares", "--top"): ([], ["--top", "2"]),
     ("circuit shares", "--null"): ([], ["--null", "none"]),
     ("circuit shares", "-n"): ([], ["-n", "5"]),
@@ -171,10 +166,6 @@ WHY_OF = {
         "importance verify",
         "--players",
     ): "a causal check ablates single heads and refuses other units",
-    (
-        "attribute flow",
-        "--set backend",
-    ): "solvers that agree; tests/attribution/test_attention_flow.py",
     ("importance ablate", "--null"): "needs no other value: see --null in tests/cli/test_causal.py",
 }
 

@@ -34,7 +34,7 @@ ARGUMENTS = {
 # spellings that take values of different kinds, and why they still mean one thing
 SEVERAL = {
     "--layer": "one layer; a recording also reads several, such as 0,3-5",
-    "--position": "one position; a probe also reads the mean of all positions",
+    "--position": "one position; others read several, their mean, or those of a rule",
 }
 
 

@@ -22,14 +22,14 @@ LINES = f"""
 atlas {MODEL} -m entropy,induction -o {{out}}/atlas.html
 attribute difference {MODEL} --file {{two}}
 attribute flow {MODEL} --text {{text}}
-attribute head-weights {MODEL} --file {{few}} --set n_ablations=8
+attribute head-weights {MODEL} --file {{few}}
 attribute lens {MODEL} --text {{text}}
 attribute lens {MODEL} --text {{text}} --direct {{lines}} --target ed
 attribute lens {MODEL} --tune {{few}}
 attribute output {MODEL} --text {{text}}
-attribute similarity {{bert}} --text {{text}} --text {{text}} --set steps=4 --set mode=reverse
+attribute similarity {{bert}} --text {{text}} --text {{text}} --set steps=4
 attribute tokens {MODEL} --text {{text}} -o {{out}}/tokens.csv
-cache bundled:one-layer --max-length 24 --set recent=8
+cache bundled:one-layer --max-length 24
 check {MODEL} --set kernels=false
 circuit find {MODEL} --task induction -n 8 --method attribution_patching --random 2
 circuit graph {MODEL} --text {{text}}
@@ -37,24 +37,24 @@ circuit loadings {MODEL} --heads L1H0 --text {{text}}
 circuit pairs {MODEL} --file {{answers}}
 circuit path {MODEL} --task induction -n 8 --route L0H1>L1H0 --route *>logits
 circuit shares {MODEL} --heads L1H0,L1H1 --text {{text}}
-circuit trace {MODEL} --file {{subjects}} -n 12 --set n_samples=2
+circuit trace {MODEL} --file {{subjects}} -n 12
 circuit variables {MODEL} --method mask --set steps=2 --set nodes=L1H0,stream0
 compare checkpoints {{run}} -m entropy,induction
 compare corpora {MODEL} --corpus {{documents}} --set alter=packed --set n_documents=16 --heads L1H0
 compare heads {MODEL} {MODEL} -m entropy,induction
-compare match {MODEL} bundled:one-layer --set within=model --random 2 --set n_boot=20
+compare match {MODEL} bundled:one-layer --set within=model --random 2
 compare quantised {MODEL} --random 2
 compare profiles {MODEL} bundled:one-layer --corpus {{documents}} --set n_documents=8
-evaluate faithfulness {MODEL} --file {{few}} -m rollout,gradient_x_input --set draws=2
+evaluate faithfulness {MODEL} --file {{few}} -m rollout,gradient_x_input
 evaluate plausibility {MODEL} --file {{rationales}} -m rollout,gradient_x_input
 evaluate sanity {MODEL} --file {{few}} -m rollout,gradient_x_input
 head {MODEL} L1H0 --corpus {{documents}}
 importance ablate {MODEL} {GAME}
-importance gates {MODEL} {GAME} --set steps=4 --set n_restarts=1 --random 2
+importance gates {MODEL} {GAME} --set steps=4 --random 2
 importance rank {MODEL} {GAME}
 importance shapley {MODEL} {GAME} --max-evaluations 40
 importance verify {MODEL} {GAME} -m induction --random 2
-profile {MODEL} --set n_documents=8 --set n_ablated=2 --set n_ablation_documents=8
+profile {MODEL} --set n_documents=8
 prune heads {MODEL} {GAME} --method ablation --random 2
 record {MODEL} --file {{few}} -o {{out}}
 score {MODEL} --random 2 -o {{out}}
@@ -65,12 +65,12 @@ study safety bundled:refusal -n 4
 study speech {{whisper}} --file {{whisper}}/recordings.jsonl
 study trees {MODEL} -n 12
 study vision bundled:shapes -n 16
-texts anchors {MODEL} --file {{chain}} --answer the --set n_rollouts=2
+texts anchors {MODEL} --file {{chain}} --answer the
 texts categories {MODEL} --file {{parsed}} --random 2
 texts graph {MODEL} --text {{text}}
 texts influence {MODEL} --heads L1H0,L1H1 --file {{few}} --random 2
 texts order {MODEL} --file {{passages}}
-texts sources {MODEL} --set n_documents=2 --set n_ablations=8
+texts sources {MODEL} --set n_documents=2
 train dictionary {MODEL} --layer 1 -n 20 --set steps=4 --set n_features=32
 train probe {MODEL} --file {{labelled}} --random 2
 view {MODEL} --text {{text}} -o {{out}}/view.html

@@ -39,7 +39,6 @@ NOT_TYPED = {
     "-m installed": "needs the package of the guide to be installed; tests/house/test_additions.py",
     "--set language=en": "needs a tokenizer with languages, which the small model has not",
     "gpt2 --task gave": "needs a model that performs the task, which a random one does not",
-    "least_probability": "a random model gives no word such a probability",
     "--method registers": "a random model has no patches of large norm",
     "pictures MODEL -m grounding$": "names a method in a sentence; guides type it",
     "verify MODEL -m retrieval": "a random model answers no needle",

@@ -261,7 +261,7 @@ def scored(*words: str) -> Callable[[Path], None]:
 
 RESULTS = (
     "score bundled:induction -m induction,previous_token --random 2 -o {path}",
-    "profile bundled:induction --set n_documents=24 --set n_ablated=2 -o {path}",
+    "profile bundled:induction --set n_documents=24 -o {path}",
 )
 
 
@@ -277,7 +277,7 @@ def profiled(name: str) -> Callable[[Path], None]:
         model = path.parent / name
         if not model.exists():
             tuned(model)
-        scored(f"profile {model} --set n_documents=24 --set n_ablated=2 -o {{path}}")(path)
+        scored(f"profile {model} --set n_documents=24 -o {{path}}")(path)
 
     return write
 
@@ -336,7 +336,7 @@ FILES: dict[str, Callable[[Path], None]] = {
     "folder": gates,
     **dict.fromkeys(("results", "FOLDER"), scored(*RESULTS)),
     "TREE": scored(
-        "profile bundled:induction --set n_documents=24 --set n_ablated=2 -o {path}.profile",
+        "profile bundled:induction --set n_documents=24 -o {path}.profile",
         "results headvis {path}.profile -o {path}",
     ),
     "results-base": profiled("base"),
@@ -363,7 +363,7 @@ BY_COMMAND: dict[tuple[str, str], Callable[[Path], None]] = {
 
 def supply(words: list[str], folder: Path) -> None:
     """Make the models and files in a folder that a command line names and that are not there."""
-    written, command = {"-o", "--out", "--save", "--export"}, " ".join(words[1:3])
+    written, command = {"-o", "--out", "--save"}, " ".join(words[1:3])
     for before, word in pairwise(words):
         if before in written:
             continue

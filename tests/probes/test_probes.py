@@ -203,10 +203,10 @@ def test_command(tmp_path) -> None:
     ]
     path, out = tmp_path / "items.jsonl", tmp_path / "probe.safetensors"
     path.write_text("\n".join(lines))
-    given = ["train", "probe", "bundled:one-layer", "--file", str(path), "--set", "folds=3"]
+    given = ["train", "probe", "bundled:one-layer", "--file", str(path)]
     told = CliRunner().invoke(main, [*given, "--random", "9", "-o", str(out)])
     assert told.exit_code == 0, told.output
-    assert "24 items of 12 documents, 3 folds" in told.stdout
+    assert "24 items of 12 documents, 5 folds" in told.stdout
     again = ResultRows.load(out.with_suffix(".json"))
     assert again.about["items"] == 24
     assert again.probe.places == HeadProbe.load(out).places

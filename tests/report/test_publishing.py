@@ -109,10 +109,6 @@ def test_the_command_sends_a_folder_of_results(tmp_path: Path) -> None:
     assert (out / "README.md").exists()
     for words, message in (
         (["--tracker", "dataset"], "dataset is written to a folder; give one"),
-        (
-            ["--tracker", "wandb", "--set", "per_prompt"],
-            "per_prompt cannot be combined with --tracker wandb",
-        ),
         ([], "give the file to write"),
     ):
         wrong = invoked(["results", "export", str(results), *words])

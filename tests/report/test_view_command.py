@@ -149,14 +149,14 @@ def test_without_pillow_it_is_said_what_to_install(monkeypatch, tmp_path) -> Non
             "cannot be combined with a second --text",
         ),
         (
-            ("--text", "a", "--set", "show=tokens", "--set", "block=4"),
+            ("--text", "a", "--set", "show=tokens", "--set", "tiles=L0H0:0-1,0-1"),
             "cannot be combined with --set show=tokens",
         ),
         (("--text", "a b", "--set", "tiles=L0H0"), "cannot read 'L0H0' as a tile"),
         (("--image", "x.png", "--text", "a"), "--image cannot be combined with --text"),
         (
             ("--image", "x.png", "--set", "tiles=L0H0:0-1,0-1"),
-            "cannot be combined with --set block and --set tiles",
+            "cannot be combined with --set tiles",
         ),
         (("--image", "x.png"), "of kind causal; it does not read images alone"),
         (("--file", "nowhere.txt"), "nowhere.txt is not a file; --file expects"),

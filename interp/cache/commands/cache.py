@@ -10,7 +10,7 @@ import click
 from interp.cli.between import write_files
 from interp.cli.making import command
 from interp.cli.run import Run
-from interp.cli.vocabulary import FROM_0, FROM_1, Spelling
+from interp.cli.vocabulary import FROM_1, Spelling
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -23,40 +23,31 @@ PATH = click.Path(path_type=Path)
 
 def _check(run: Run) -> None:
     """Refuse options that exclude others; raises OptionError."""
-    names = ("budget", "max_loss", "cards", "sources_of", "confidence", "export", "format")
-    budget, max_loss, cards, sources, level, export, layout = (run.values[n] for n in names)
-    planned = (budget is not None or max_loss is not None) and not cards
-    if budget is not None and (cards or max_loss is not None):
-        raise OptionError("give one of --budget and --max-loss, and cards only with --max-loss")
-    if level is not None and not planned:
-        raise OptionError(
-            "--set confidence is for the bound of a plan; give --budget or --max-loss"
-        )
-    if sources and (planned or cards or export):
-        raise OptionError("sources_of makes no plan; leave out --budget, --max-loss and --export")
-    if export is not None and not planned and layout != "duo":
-        raise OptionError("without a plan, --export writes trained gates in the layout duo only")
-    if export is not None:
+    names = ("budget", "max_loss", "sources_of", "save", "format")
+    budget, max_loss, sources, save, layout = (run.values[n] for n in names)
+    planned = budget is not None or max_loss is not None
+    if budget is not None and max_loss is not None:
+        raise OptionError("give one of --budget and --max-loss")
+    if sources and (planned or save):
+        raise OptionError("sources_of makes no plan; leave out --budget, --max-loss and --save")
+    if save is not None and not planned and layout != "duo":
+        raise OptionError("without a plan, --save writes trained gates in the layout duo only")
+    if save is not None:
         from interp.core.files import require_writable
 
-        require_writable(export)
+        require_writable(save)
 
 
 @command(
     options={
-        "confidence": Spelling(type=click.FloatRange(0, 1, min_open=True, max_open=True)),
-        "length": Spelling(type=FROM_1),
-        "sink": Spelling(type=FROM_0),
-        "recent": Spelling(type=FROM_1, multiple=True),
         "published": Spelling(("--against",), click.STRING, metavar="PATH"),
         "max_length": Spelling(
             type=FROM_1, default=48, help="Tokens of the longest needle prompt."
         ),
-        "needles": Spelling(metavar="NAME", help="Needles, as in the metric retrieval."),
     },
     check=_check,
     text="interp.report.printed:nothing",
-    example="interp cache bundled:induction --budget 60% --export patterns",
+    example="interp cache bundled:induction --budget 60% --save patterns",
 )
 def cache(
     run: Run,
@@ -65,16 +56,10 @@ def cache(
     *,
     budget: str | None = None,
     max_loss: float | None = None,
-    confidence: float | None = None,
-    cards: bool = False,
     sources_of: bool = False,
-    length: int | None = None,
-    sink: int = 4,
-    recent: tuple[int, ...] = (),
-    export: Path | None = None,
+    save: Path | None = None,
     format: Literal["duo", "budgets"] = "duo",
     published: Path | None = None,
-    needles: str = "auto",
     max_length: int = 48,
     top: int = 5,
     seed: int = 0,
@@ -90,21 +75,12 @@ def cache(
     Args:
         budget: plan for a cache of this size: bytes, 64KiB, or a share such as 40%.
         max_loss: plan for the smallest cache whose loss per token rises by at most this on new
-            prompts; without a plan, the bound of each head's budget (0.01 by default).
-        confidence: with a plan: probability with which the bound holds for a new prompt (default
-            0.95); a higher one needs more prompts.
-        cards: with --max-loss: cards of the heads, and no plan.
+            prompts.
         sources_of: measure instead how well heads find the part of a long context an answer comes
             from.
-        length: tokens for which a plan counts bytes.
-        sink: first tokens kept.
-        recent: last tokens kept, the current one included; repeatable. Powers of two from 4 by
-            default; one of them, up to a quarter of the longest prompt, for --export in the layout
-            duo.
-        export: write the plan, or without a plan the trained gates, for other programs.
-        format: layout of --export.
+        save: write the plan, or without a plan the trained gates, for other programs.
+        format: layout of --save.
         published: gates in DuoAttention's layout, a folder or .tsv, to compare with.
-        needles: needles of the methods.
         max_length: tokens of the longest needle prompt.
         top: number of heads to print, of each metric.
         seed: seed of the random prompts.
@@ -113,45 +89,41 @@ def cache(
     from interp.report.printed.cache import text_of_cache
 
     shared: Any = {"seed": seed, "progress": progress}
-    options: Any = {"sink": sink, "batch_size": batch_size, **shared}
-    if (budget is not None or max_loss is not None) and not cards:
+    options: Any = {"batch_size": batch_size, **shared}
+    if budget is not None or max_loss is not None:
         from interp.cache import cache_plan
 
-        one = "one" if export is not None and format == "duo" else None
+        one = "one" if save is not None and format == "duo" else None
         plan = cache_plan(
             model,
             prompts,
             budget=budget,
             max_loss=max_loss,
-            level=confidence or 0.95,
-            length=length,
-            recent=recent or one,
+            recent=one,
             **options,
         )
-        if export is not None:
-            plan.export(export, format)
-            run.voice.note(f"{export}: the plan, for {format}")
+        if save is not None:
+            plan.export(save, format)
+            run.voice.note(f"{save}: the plan, for {format}")
         results: dict[str, Result] = {"plan": plan}
     elif sources_of:
-        results = {"sources": _sources(model, needles, max_length, **shared)}
+        results = {"sources": _sources(model, max_length, **shared)}
     else:
         from interp.cache import cache_cards, retrieval_methods
         from interp.cache.patterns import read_pattern
 
         if published is not None:
             read_pattern(published, model)  # refused before anything is measured
-        bound = 0.01 if max_loss is None else max_loss
-        carded = cache_cards(model, prompts, recent=recent or None, max_loss=bound, **options)
+        carded = cache_cards(model, prompts, **options)
         methods = retrieval_methods(
             model,
-            task=needles,
             max_length=max_length,
             min_length=min(32, max_length),
             published=published,
             **shared,
         )
-        if export is not None:
-            _export_gates(run, methods, export)
+        if save is not None:
+            _export_gates(run, methods, save)
         results = {"cards": carded, "methods": methods}
     run.say(text_of_cache(model.name, results, top))
     if run.out is not None:
@@ -174,14 +146,13 @@ def _export_gates(run: Run, methods: Any, folder: Path) -> None:
     run.voice.note(f"{folder}: the trained gates, for DuoAttention")
 
 
-def _sources(model: Model, task: str, max_length: int, *, seed: int, progress: Any) -> Result:
+def _sources(model: Model, max_length: int, *, seed: int, progress: Any) -> Result:
     from interp.cache import attribute_context
     from interp.heads.experiments._needles import chosen_task, instances_of
     from interp.heads.needle.instance import NeedleOptions
 
     sizes = (max(2, max_length // 2), max_length, 2)
-    if task == "auto":
-        task = chosen_task(model, seed, sizes[1], 4)[0] or "ids"
+    task = chosen_task(model, seed, sizes[1], 4)[0] or "ids"
     instances = instances_of(model, seed, NeedleOptions(task, 8, *sizes, 4, 4))
     return attribute_context(
         model, instances, segment=max(4, max_length // 16), seed=seed, progress=progress

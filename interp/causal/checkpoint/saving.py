@@ -27,28 +27,24 @@ class Saving:
         keep: number of heads (or players) to keep.
         gates: file that `interp importance gates` wrote.
         equal: keep equally many heads in every layer.
-        form: form of the checkpoint.
         repair: steps of training after the removal; 0 for none.
         rounds: number of rounds of removal and repair.
-        rate: learning rate of the repair.
     """
 
     folder: Path | None
     keep: int | None
     gates: Path | None
     equal: bool
-    form: str
     repair: int = 0
     rounds: int = 1
-    rate: float | None = None
 
     def check(self, n_models: int, by: list[str], kind: str, heads: Any) -> None:
         """Refuse options that do not fit, before a model is loaded."""
         asked = [self.keep is not None, self.gates is not None]
         if self.folder is None:
-            if any(asked) or self.equal or self.form != "auto" or self.repair or self.rounds > 1:
+            if any(asked) or self.equal or self.repair or self.rounds > 1:
                 raise OptionError(
-                    "--keep, --gates, equal, form, repair and rounds (settings) need --save DIR"
+                    "--keep, --gates, equal, repair and rounds (settings) need --save DIR"
                 )
             return
         if self.folder.exists():
@@ -66,8 +62,6 @@ class Saving:
             raise OptionError(
                 "--set rounds needs --keep and --set repair, and does not go with --set equal"
             )
-        if self.rate is not None and not self.repair:
-            raise OptionError("--set repair_rate needs --set repair=STEPS")
         if self.repair and not INTERVENTIONS[kind].is_zero:
             raise OptionError(
                 "--set repair trains with zeros in place of the heads; use --kind zero"
@@ -101,7 +95,6 @@ class Saving:
 
         seed = spec["seed"]
         judged = Judged.of(task, seed, spec)
-        trained: dict[str, Any] = {} if self.rate is None else {"rate": self.rate}
         removed: Any
         if self.gates is not None:
             gates = LearnedGates.load(self.gates)
@@ -123,7 +116,6 @@ class Saving:
                 repair_steps=self.repair,
                 seed=seed,
                 progress=progress,
-                **trained,
                 **given,
             )
             how = {"by": by[0], "keep": self.keep, "equal": False}
@@ -148,9 +140,7 @@ class Saving:
                 steps=self.repair,
                 seed=seed,
                 progress=progress,
-                **trained,
             )
-        form: Any = self.form
         kind: Any = INTERVENTIONS[game["kind"]].removal
         assert self.folder is not None
         return save_pruned(
@@ -158,7 +148,6 @@ class Saving:
             removed,
             self.folder,
             n_random=n_random,
-            form=form,
             kind=kind,
             reference=game.get("reference"),
             tasks=[judged],

@@ -114,9 +114,7 @@ def atlas(
     metrics: Any = (),
     *,
     resume: Path = Path("results"),
-    title: str = "Attention heads",
     top: int = 4,
-    examples: bool = True,
     corpus: Any = None,
     n_documents: int = 400,
     max_mb: float = 10.0,
@@ -135,10 +133,7 @@ def atlas(
         metrics: for results, show only these metrics; for models, the metrics to score, as for
             `interp score`.
         resume: folder that stores the scores of a MODEL, so that another run can resume.
-        title: title of the page.
         top: number of heads to name in the sentence of a role.
-        examples: for each MODEL, show the prompts that drive each head and the tokens that it
-            writes, and write the attention of its heads to NAME-MODEL.html beside the page.
         corpus: the documents on which each MODEL is profiled, as by `interp profile`.
         n_documents: number of random documents of the corpus.
         max_mb: maximum size of the page in MB; a larger one is drawn with less detail, which the
@@ -164,11 +159,11 @@ def atlas(
         _profiled(
             run, contents, names, corpus, resume, {"n_documents": n_documents, "progress": progress}
         )
-    document = atlas_of(contents, title=title, command=as_given(), named=top)
+    document = atlas_of(contents, command=as_given(), named=top)
     for note in document.get("notes", []):
         run.voice.note(note)
     views: dict[str, Any] = {}
-    if examples and batch is not None:
+    if batch is not None:
         named = {n: s for s, n in source_labels(models).items() if n not in batch.failed}
         load = run.loading.load
         views, notes = add_examples(document, named, lambda name: load(named[name], name), run.out)

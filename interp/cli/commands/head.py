@@ -41,7 +41,6 @@ def _check(run: Run) -> None:
         "load": Spelling(
             type=click.Path(path_type=Path, exists=True, file_okay=False), metavar="DIR"
         ),
-        "n_examples": Spelling(type=click.IntRange(0, 5), metavar="N"),
     },
     out=None,
     check=_check,
@@ -54,7 +53,6 @@ def head(
     *,
     load: Path | None = None,
     corpus: Any = None,
-    n_examples: int = 2,
     progress: Any = None,
 ) -> None:
     """Show what one HEAD of MODEL does on text, such as L5H4, with examples.
@@ -66,7 +64,6 @@ def head(
         sources: the model.
         load: folder that `interp profile -o DIR` wrote; its profile is shown at once.
         corpus: the documents.
-        n_examples: examples of the strongest and of the most surprising queries, each.
     """
     if load is not None:
         [(source, name)] = source_labels(sources).items()
@@ -77,7 +74,7 @@ def head(
         described = profile(
             run.load(*sources), corpus, heads=[head], n_documents=DOCUMENTS, progress=progress
         )
-    run.say(described.about(head, n_examples=n_examples))
+    run.say(described.about(head))
     run.say("\n".join(_next_lines(described, head, *sources)))
 
 

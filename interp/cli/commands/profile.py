@@ -48,8 +48,6 @@ def _check(run: Run) -> None:
             "n_queries",
             "max_length",
             "effects",
-            "n_ablated",
-            "n_ablation_documents",
             "seed",
             "shard",
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from interp.cli.making import command
-from interp.cli.run import Input, Run
+from interp.cli.run import Run
 from interp.cli.vocabulary import FROM_1, Spelling
 from interp.core.declaration import split_names
 from interp.core.errors import OptionError
@@ -62,12 +62,7 @@ def _said(run: Run) -> None:
 
 record = command(
     "interp.model.recorded.recording:record_activations",
-    omit=("resume",),
-    inputs={
-        "dtype": Input(lambda run: run.values["store_dtype"], ("store_dtype",)),
-        "heads": Input(lambda run: run.values["head_numbers"], ("head_numbers",)),
-        "shard_bytes": Input(lambda run: run.values["shard_mib"] * _MIB, ("shard_mib",)),
-    },
+    omit=("dtype", "heads", "resume", "shard_bytes"),
     options={
         "corpus": Spelling(
             ("--file",),
@@ -94,23 +89,8 @@ record = command(
         ),
         "layers": Spelling(type=NUMBERS, metavar="0,3-5", help="Layers to record; all by default."),
         "stack": Spelling(help="Record only this stack, such as encoder, decoder or cross."),
-        "head_numbers": Spelling(
-            type=NUMBERS,
-            metavar="0,3-5",
-            help="Query heads to record, of every layer; all by default.",
-        ),
         "max_length": Spelling(
             type=FROM_1, help="Cut longer prompts to N tokens; by default they are refused."
-        ),
-        "store_dtype": Spelling(
-            type=click.Choice(["float32", "float16", "bfloat16"]),
-            help="Data type on disk; the model's own by default.",
-        ),
-        "shard_mib": Spelling(
-            type=FROM_1,
-            metavar="N",
-            default=128,
-            help="Size of a shard in MiB; memory holds about three of them.",
         ),
     },
     out=None,

@@ -127,7 +127,6 @@ def score(
     top: int = 3,
     by: str = "end",
     verbose: bool = False,
-    prompt_values: bool = True,
     dry_run: bool = False,
     machine: str | None = None,
     **options: Any,
@@ -158,8 +157,6 @@ def score(
             highest first, the lowest, or both ends of a signed metric), or by the highest score,
             the largest absolute value, the distance from the null, or the lowest score.
         verbose: after what was found, list the first heads of every metric.
-        prompt_values: with --out, also keep the value of every head on every prompt, for
-            comparisons and bootstraps: 4 bytes each before compression.
         dry_run: load the models, time one prompt, and print the estimated cost and what limits it,
             without scoring.
         machine: with --dry-run: peak rates of the machine to plan for, such as 989000,3350; by
@@ -185,7 +182,6 @@ def score(
         metrics=metrics,
         out=run.out,
         voice=run.voice,
-        prompt_values=prompt_values,
         loading=run.loading,
         pictures=pictures,
         shown=shown,

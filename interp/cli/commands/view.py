@@ -32,13 +32,12 @@ def _check(run: Run) -> None:
     show, pair = values["show"], len(values["text"]) == 2
     if len(values["text"]) > 2:
         raise OptionError(f"give --text once, or twice for a pair; {len(values['text'])} given")
-    blocks = {"block": values["block"] is not None, "tiles": bool(values["tiles"])}
     if values["image"] is not None:
         alone = {
             "a second --text": pair,
             "--file": values["prompt_file"],
             "--max-length": values["max_length"],
-            "--set block and --set tiles": any(blocks.values()),
+            "--set tiles": values["tiles"],
         }
         if wrong := [name for name, value in alone.items() if value]:
             raise OptionError(f"--image cannot be combined with {', '.join(wrong)}")
@@ -46,12 +45,9 @@ def _check(run: Run) -> None:
         raise OptionError("give exactly one of --text, --file and --image")
     elif values["text"] and not values["text"][0].strip():
         raise PromptError("the text is empty")
-    for name, is_given in blocks.items():
-        if is_given and (show == "tokens" or pair):
-            other = "a second --text" if pair else "--set show=tokens"
-            raise OptionError(
-                f"--set {name} applies to a block map; it cannot be combined with {other}"
-            )
+    if values["tiles"] and (show == "tokens" or pair):
+        other = "a second --text" if pair else "--set show=tokens"
+        raise OptionError(f"--set tiles applies to a block map; it cannot be combined with {other}")
     if pair and (show == "blocks" or values["max_length"] is not None):
         other = "--set show=blocks" if show == "blocks" else "--max-length"
         raise OptionError(
@@ -84,7 +80,6 @@ def _check(run: Run) -> None:
             help="Heads to open first, and to keep in full detail if the page would be too large.",
         ),
         "stack": Spelling(help="Show only this stack, such as encoder, decoder or cross."),
-        "block": Spelling(type=FROM_1),
         "tiles": Spelling(type=click.STRING, metavar="L1H3:Q-Q,K-K", multiple=True),
         "max_mb": Spelling(type=ABOVE_0, metavar="MB"),
     },
@@ -104,10 +99,8 @@ def view(
     heads: Any = (),
     stack: str | None = None,
     show: Literal["auto", "tokens", "blocks"] = "auto",
-    block: int | None = None,
     tiles: Sequence[str] = (),
     max_mb: float | None = None,
-    title: str | None = None,
     progress: Any = None,
 ) -> None:
     """Show the attention of MODEL over a text: all heads, one head, one pair by dimension.
@@ -119,24 +112,22 @@ def view(
         max_length: number of tokens.
         heads: heads to open first.
         show: weights between tokens, or exact masses of blocks; auto uses blocks above 512 tokens.
-        block: tokens per block; by default chosen to give at most 256 blocks.
         tiles: show a part of a block map token by token, such as L1H3:4000-4256,0-256 (ends not
             included). Repeatable.
         max_mb: maximum size of the page in MB; maps that do not fit are shown with less detail,
             which the page states. By default 1.5, and 4 for a text in blocks, whose page zooms
             into the named heads, or into the one with the strongest link, down to single tokens.
-        title: title of the page.
     """
     from interp.heads import patterns
 
-    shared: Any = {"stack": stack, "heads": heads, "title": title}
+    shared: Any = {"stack": stack, "heads": heads}
     if image is not None:
         shown: Any = patterns.view(model, _image_inputs(run, model, image, text), **shared)
     elif len(text) == 2:
         shown = patterns.view(model, text[0], text_b=text[1], **shared)
     else:
         ids = _ids(model, read_text(prompt_file) if prompt_file else text[0], max_length)
-        asked = show == "blocks" or block is not None or bool(tiles)
+        asked = show == "blocks" or bool(tiles)
         if not asked and show == "auto" and len(ids) > LONG:
             asked = True
             run.voice.note(
@@ -147,7 +138,6 @@ def view(
             shown = patterns.long_view(
                 model,
                 ids,
-                block=block,
                 tiles=tiles,
                 **shared,
                 advance=lambda done, of: progress("layers", done, of),

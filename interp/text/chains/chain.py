@@ -146,7 +146,7 @@ class Chain:
         if not beyond and context is not None and n > context:
             raise PromptError(
                 f"{self.name} has {n:,} tokens and {model.name} a context of {context:,}; shorten "
-                "it, or give beyond=True (--set beyond) if positions are computed"
+                "it, or give beyond=True if positions are computed"
             )
         Prompts((self.prompt,)).check(model)
 

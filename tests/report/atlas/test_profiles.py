@@ -187,7 +187,7 @@ def test_a_model_that_cannot_be_profiled_is_noted_beside_others(
 
     monkeypatch.setattr(run, "profile", profiled)
     out = tmp_path / "atlas.html"
-    asked = ["--corpus", str(tmp_path), "--set", "examples=false", "-m", "induction"]
+    asked = ["--corpus", str(tmp_path), "-m", "induction"]
     asked += ["--set", f"resume={tmp_path / 'kept'}", "-o", str(out)]
     both = ["atlas", "planted:induction", "bundled:induction", *asked]
     done = CliRunner().invoke(main, both, catch_exceptions=False)

@@ -71,7 +71,6 @@ def _check(run: Run) -> None:
             default=64,
             help="Number of generated pairs if no file is given.",
         ),
-        "select": Spelling(type=click.FloatRange(0, 1, min_open=True, max_open=True)),
         "top": Spelling(type=FROM_1),
         "heads": Spelling(
             help="With -m simultaneous: cross-attention heads that decide; by default all of the "
@@ -92,7 +91,6 @@ def align(
     policy: Literal["edatt", "alignatt", "wait-k"] = "edatt",
     heads: Any = None,
     rows: Literal["both", "emits", "fed"] = "both",
-    select: float = 0.5,
     null: Literal["shuffled", "other"] = "shuffled",
     top: int = 12,
     pair: int | None = None,
@@ -116,7 +114,6 @@ def align(
         policy: with -m simultaneous: rule by which the model waits for more source.
         rows: decoder row that stands for a target word: the row that predicts it, or the row that
             reads it.
-        select: share of the pairs on which the best heads are chosen.
         null: gold links of the null: those of shuffled source words, or of another pair.
         top: number of rows to print.
         pair: index of the pair to draw with --set picture, from 0.
@@ -129,7 +126,7 @@ def align(
     result: Any
     if method == "words":
         result = alignment.word_alignment(
-            model, pairs, rows=rows, select=select, null=null, seed=seed, progress=progress
+            model, pairs, rows=rows, null=null, seed=seed, progress=progress
         )
         text = alignments_text(result, top)
     elif method == "heads":

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-import click
-
 from interp.cli.making import command
 from interp.cli.run import Input, Run
 from interp.cli.value_types import ItemFile
@@ -63,9 +61,6 @@ def _require(run: Run) -> None:
             help="Cross-attention heads to read together. By default those chosen on recordings "
             "with gold times, else those that the model declares."
         ),
-        "n_heads": Spelling(type=FROM_1, metavar="K"),
-        "select": Spelling(type=click.FloatRange(0, 1, min_open=True, max_open=True)),
-        "width": Spelling(type=FROM_1),
         "n_random": Spelling(type=FROM_1),
         "top": Spelling(type=FROM_1),
         "language": Spelling(metavar="CODE"),
@@ -82,9 +77,6 @@ def speech(
     heads: Any = None,
     rows: Literal["emits", "fed"] = "emits",
     language: str | None = None,
-    n_heads: int = 3,
-    select: float = 0.5,
-    width: int | None = None,
     n_random: int = 199,
     top: int = 12,
     seed: int = 0,
@@ -102,10 +94,6 @@ def speech(
         rows: decoder row that stands for a token: the row that predicts it, or the row that reads
             it.
         language: language of the text, such as en, for a multilingual Whisper.
-        n_heads: number of heads to choose by gold times.
-        select: share of the recordings that choose heads; the others judge.
-        width: width of the median filter in encoder positions, an odd number; by default that of
-            the model's config.
         n_random: number of random orders of the token rows, the null of the error.
         top: number of heads and of words to print.
         seed: seed of split and null.
@@ -116,8 +104,8 @@ def speech(
 
     if method == "decoder-lens":
         return _lens(run, model, recordings, language)
-    options = {"rows": rows, "width": width, "language": language}
-    errors = _errors(model, recordings, heads, n_heads, select, n_random, seed, options)
+    options: dict[str, Any] = {"rows": rows, "language": language}
+    errors = _errors(model, recordings, heads, n_random, seed, options)
     if errors is not None:
         run.say(f"{model.name}: {errors_text(errors, top)}\n")
         run.write(errors, *(f"time_alignment.{end}" for end in ENDS))
@@ -145,8 +133,6 @@ def _errors(
     model: Model,
     recordings: list[Utterance],
     heads: list[str] | None,
-    n_heads: int,
-    select: float,
     n_random: int,
     seed: int,
     options: dict[str, Any],
@@ -157,13 +143,11 @@ def _errors(
     from interp.alignment import word_time_errors
 
     if len(recordings) < 4:
-        n_heads = 0  # too few to choose on some and judge by others
+        options = options | {"n_heads": 0}  # too few to choose on some and judge by others
     return word_time_errors(
         model,
         recordings,
         heads=heads,
-        n_heads=n_heads,
-        select=select,
         n_random=n_random,
         seed=seed,
         **options,

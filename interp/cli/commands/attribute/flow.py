@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
-
-import click
+from typing import TYPE_CHECKING, Any
 
 from interp.cli.attributions import ENDS, attributions
 from interp.cli.inputs import ASKED
 from interp.cli.making import command
 from interp.cli.run import Run
-from interp.cli.vocabulary import FROM_0, Spelling
+from interp.cli.vocabulary import Spelling
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -29,8 +27,6 @@ if TYPE_CHECKING:
         "positions": Spelling(
             read=lambda given: [_position(x) for x in given],
         ),
-        "residual": Spelling(type=click.FloatRange(0, 1)),
-        "start_layer": Spelling(type=FROM_0),
     },
     out=ENDS,
     example="interp attribute flow gpt2 --text 'The keys are on the' --position mean",
@@ -41,9 +37,6 @@ def flow(
     texts: list[str],
     positions: Any = (),
     *,
-    residual: float = 0.5,
-    start_layer: int = 0,
-    backend: Literal["numba", "scipy", "ortools", "networkx"] = "numba",
     stack: str = "",
 ) -> Iterator[Attribution]:
     """Compute attention rollout and attention flow from outputs of MODEL to the tokens of a text.
@@ -55,16 +48,13 @@ def flow(
     Args:
         positions: output position (negative counts from the end), or mean for the average over all.
             Repeatable; by default the last, and mean for encoders.
-        residual: share of the residual connection in every layer.
-        start_layer: first layer of the flow; the layers before it are left out.
-        backend: solver for the maximum flows.
         stack: stack to use if a model has several.
     """
     from interp.attribution.example import Example
     from interp.attribution.named import choose_methods
 
-    shared = f"residual={residual},start_layer={start_layer}" + (f",stack={stack}" if stack else "")
-    chosen = choose_methods([f"rollout:{shared}", f"attention_flow:{shared},backend={backend}"])
+    of_stack = f":stack={stack}" if stack else ""
+    chosen = choose_methods([f"{name}{of_stack}" for name in ("rollout", "attention_flow")])
     wanted = positions or [None if model.kind == "encoder" else -1]
     examples = [
         (i, one, partial(Example, model, one, _output(at)))

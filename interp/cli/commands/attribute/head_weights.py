@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import click
-
 from interp.cli.making import command
-from interp.cli.vocabulary import FROM_1, Spelling
+from interp.cli.vocabulary import Spelling
 
 head_weights = command(
     "interp.attribution.learned_weights:learn_head_weights",
     text="interp.report.printed.tables:top_text",
     omit=("share", "held_out", "clusters", "batch_size"),
     options={
-        "n_ablations": Spelling(
-            type=click.IntRange(4),
-            help="Number of random sets of spans that are removed from each text.",
-        ),
-        "span": Spelling(type=FROM_1, help="Number of tokens per span."),
         "how": Spelling(metavar="delete|mask|mean|hide|ID"),
         "top": Spelling(default=8),
     },

@@ -42,7 +42,7 @@ def lens(
     target: str | None = None,
     tune: Path | None = None,
     direct: Path | None = None,
-    split: Literal["part", "source"] = "part",
+    per: Literal["part", "source"] = "part",
     position: int = -1,
     seed: int = 0,
     top: int = 10,
@@ -64,7 +64,7 @@ def lens(
             texts, and read the text through it.
         direct: split the logit of the target over heads, MLPs and the embedding, as means over the
             texts of FILE; a line may give its own target after a tab.
-        split: with --direct: print a row per part, or per head and source token.
+        per: with --direct: print a row per part, or per head and source token.
         position: position that is read.
         seed: seed of held-out texts and of random tokens.
         top: number of parts to print with --direct.
@@ -87,7 +87,7 @@ def lens(
 
         texts, targets, contrasts = targets_of(direct, target)
         result = direct_logits(
-            model, texts, targets, contrasts, split=split, position=position, seed=seed
+            model, texts, targets, contrasts, split=per, position=position, seed=seed
         )
         print_text(direct_text(result, top))
     if text is not None:

@@ -30,7 +30,6 @@ similarity = command(
             type=FROM_1,
             help="Number of steps of the integral; more make the residual smaller.",
         ),
-        "baseline": Spelling(metavar="auto|pad|mask|mean|zero"),
     },
     out="file",
     help="The parts sum to the cosine, minus what the references contribute, which is printed. A "

@@ -38,8 +38,6 @@ graph = command(
             help="Token whose logit is a node; repeatable. By default the most probable tokens up "
             "to 95 % of the probability, at most 10.",
         ),
-        "node_share": Spelling(type=SHARE, metavar="SHARE"),
-        "edge_share": Spelling(type=SHARE, metavar="SHARE"),
         "top": Spelling(type=FROM_1),
     },
     after=_write,

@@ -18,7 +18,6 @@ loadings = command(
             default=None,
         ),
         "target": Spelling(type=TOKEN, metavar="TOKEN"),
-        "contrast": Spelling(type=TOKEN, metavar="TOKEN"),
         "top": Spelling(type=FROM_1),
     },
     files=("loadings.json", "loadings.csv", "loadings.html"),

@@ -51,7 +51,6 @@ pairs = command(
     options={
         "source": Spelling(("--file",), PromptFile(), "FILE", "File that describes the pairs."),
         "n": Spelling(type=click.IntRange(6), default=64, help="Number of pairs."),
-        "least_probability": Spelling(type=click.FloatRange(0, 1, max_open=True), metavar="P"),
     },
     out="file",
     check=_check,

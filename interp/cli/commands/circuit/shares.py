@@ -23,7 +23,9 @@ def _rule(text: str) -> Any:
     try:
         return [(int(q), int(k)) for q, k in (pair.split(":") for pair in text.split(","))]
     except ValueError as error:
-        raise OptionError(f"--at {text}: give pairs of positions such as 12:3,-1:0") from error
+        raise OptionError(
+            f"--position {text}: give pairs of positions such as 12:3,-1:0"
+        ) from error
 
 
 @command(
@@ -38,7 +40,7 @@ def _rule(text: str) -> Any:
         "n": Spelling(default=16, help="Number of random prompts if no text is given."),
         "top": Spelling(type=FROM_1),
     },
-    example="interp circuit shares bundled:induction --heads L1H0 --at induction --set check",
+    example="interp circuit shares bundled:induction --heads L1H0 --position induction --set check",
 )
 def shares(
     run: Run,

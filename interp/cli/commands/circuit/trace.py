@@ -11,7 +11,7 @@ import click
 from interp.cli.making import command
 from interp.cli.run import Run
 from interp.cli.value_types import PromptFile
-from interp.cli.vocabulary import ABOVE_0, FROM_1, FROM_2, Spelling
+from interp.cli.vocabulary import FROM_1, Spelling
 
 if TYPE_CHECKING:
     from interp.core.result_rows import ResultRows
@@ -27,8 +27,6 @@ SITES = ("stream", "attention", "mlp")
             "per",
             "window",
             "sever",
-            "noise",
-            "n_samples",
             "seed",
             "progress",
         )
@@ -42,8 +40,6 @@ SITES = ("stream", "attention", "mlp")
             "the layers.",
         ),
         "sever": Spelling(type=click.Choice(["attention", "mlp"]), default=None),
-        "noise": Spelling(type=ABOVE_0),
-        "n_samples": Spelling(type=FROM_2),
         "n": Spelling(help="Trace only the first facts."),
     },
     example="interp circuit trace gpt2 --file facts.jsonl --site mlp --site attention",

@@ -30,7 +30,6 @@ variables = command(
             help="Heads (L5H4), all heads of a layer (L5), what leaves it (stream5), or several "
             "together (L5H4+L6H0); by default all single ones.",
         ),
-        "ranks": Spelling(type=FROM_1, multiple=True, read=lambda given: [*given] or None),
         "positions": Spelling(type=int, multiple=True, read=lambda given: [*given] or None),
         "steps": Spelling(type=FROM_1),
         "dictionary": Spelling(type=click.STRING, metavar="FOLDER"),

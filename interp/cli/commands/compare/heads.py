@@ -21,10 +21,9 @@ if TYPE_CHECKING:
 def _with_more(run: Run) -> None:
     first, *others = run.sources
     if run.values["each"]:
-        if run.values["more"] or run.values["paired"]:
+        if run.values["more"]:
             raise OptionError(
-                "--set each compares every model B by itself with one model A; leave out --with "
-                "and --set paired"
+                "--set each compares every model B by itself with one model A; leave out --with"
             )
         run.sources, run.values["others"] = (first,), tuple(others)
     else:
@@ -105,7 +104,6 @@ def heads(
     prompts: Any = None,
     *,
     more: tuple[str, ...] = (),
-    paired: bool = False,
     each: bool = False,
     match: Literal["patterns", "ov", "qk"] | None = None,
     top: int = 5,
@@ -125,8 +123,6 @@ def heads(
 
     Args:
         more: a further model on the side of A, such as another seed; repeatable.
-        paired: the models of both sides correspond in order, such as runs before and after
-            fine-tuning.
         each: compare every model B with A by itself, on one page: a map for each, claims corrected
             over all of them, and the models that failed. They are loaded one after another.
         match: pair similar heads (see interp compare match) instead of those with the same layer
@@ -146,7 +142,6 @@ def heads(
         metrics or None,
         prompts,
         match=match,
-        paired=paired,
         top=top,
         seed=seed,
         batch_size=batch_size,

@@ -9,7 +9,7 @@ import click
 from interp.cli.between import write_comparison
 from interp.cli.making import command
 from interp.cli.run import Input, Run
-from interp.cli.vocabulary import FROM_0, Spelling
+from interp.cli.vocabulary import Spelling
 
 
 def _write(run: Run, results: list[Any]) -> None:
@@ -36,12 +36,6 @@ match = command(
         ),
         "n_random": Spelling(
             help="Number of random splits of the heads of both models; 0 for none.", default=999
-        ),
-        "n_boot": Spelling(
-            type=FROM_0,
-            metavar="N",
-            help="Number of bootstrap draws of the prompts, for the stability; 0 for none.",
-            default=500,
         ),
     },
     each=_write,

@@ -9,7 +9,7 @@ from interp.cli.making import command
 from interp.cli.name_types import ATTRIBUTION_NAMES
 from interp.cli.run import Run
 from interp.cli.value_types import PromptFile
-from interp.cli.vocabulary import FROM_0, Spelling
+from interp.cli.vocabulary import Spelling
 from interp.cli.written import as_given
 
 
@@ -27,7 +27,7 @@ def _report(run: Run) -> int:
 
 faithfulness = command(
     "interp.attribution.evaluation.run:faithfulness",
-    also={"interp.attribution.evaluation.run:Settings": ("how", "special", "draws", "seed")},
+    also={"interp.attribution.evaluation.run:Settings": ("how", "seed")},
     omit=("baselines", "warn"),
     inputs={"clusters": read_labels("clusters")},
     options={
@@ -42,7 +42,6 @@ faithfulness = command(
             "the nearest other text of FILE."
         ),
         "how": Spelling(metavar="delete|mask|mean|ID"),
-        "draws": Spelling(type=FROM_0),
         "seed": Spelling(type=click.INT),
         "clusters": Spelling(
             type=PromptFile(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from interp.cli.making import command
-from interp.cli.vocabulary import FROM_0, Spelling
+from interp.cli.vocabulary import Spelling
 
 harness = command(
     "interp.causal.harness.scores:harness_scores",
@@ -23,7 +23,6 @@ harness = command(
         ),
         "heads": Spelling(help="Heads whose output is zero in the run `without`."),
         "n": Spelling(help="First documents of each task; by default all."),
-        "n_shot": Spelling(type=FROM_0),
         "n_random": Spelling(
             help="Random sets of as many heads of the same layers, the null of `without`."
         ),

@@ -36,8 +36,6 @@ gates = command(
     also=GAME,
     omit=("resume",),
     options={
-        "penalty": Spelling(metavar="X"),
-        "n_restarts": Spelling(type=FROM_1, metavar="N"),
         "steps": Spelling(type=FROM_1, metavar="N"),
         "rate": Spelling(type=ABOVE_0),
         "n_random": Spelling(type=FROM_2),

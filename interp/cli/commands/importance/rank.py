@@ -11,7 +11,6 @@ from interp.cli.vocabulary import Spelling
 if TYPE_CHECKING:
     from interp.causal.comparison.result import Comparison
     from interp.causal.importance import Importance
-    from interp.causal.pruning.result import PruningCurve
     from interp.causal.task import Task
     from interp.model.model import Model
 
@@ -26,7 +25,6 @@ def _check(run: Run) -> None:
     over="models",
     loading=("remote", "tp_plan"),
     also=GAME,
-    omit=("tolerance",),
     options={"methods": Spelling(default="ablation,gate_gradient,aumann_shapley")},
     check=_check,
     example="interp importance bundled:induction -m ablation,shapley -o results",
@@ -38,10 +36,9 @@ def rank(
     methods: list[str],
     *,
     null: Literal["random-init", "none"] = "none",
-    prune: bool = False,
     progress: Any = None,
     **game: Any,
-) -> list[Importance | Comparison | PruningCurve]:
+) -> list[Importance | Comparison]:
     """Score the heads of each MODEL by several methods, and report their agreement.
 
     The methods answer different questions, so a low agreement is a finding: the page that --out
@@ -51,11 +48,9 @@ def rank(
     Args:
         methods: an importance method, or several separated by commas; repeatable.
         null: null baseline: the same on random weights, beside each score.
-        prune: also compute a pruning curve for each ranking, with the band of random orders.
     """
     from interp.causal.comparison.compare import compare_importances
     from interp.causal.methods import importances
-    from interp.cli.pruning import made_curves
 
     scores = importances(model, task, methods, null=null, progress=progress, **game)
     results: list[Any] = [*scores.values()]
@@ -63,6 +58,4 @@ def rank(
         results.append(compare_importances(scores))
         if (folder := run.folder("comparison.html")) is not None:
             results[-1].save(folder)
-    if prune:
-        results += made_curves(run, model, task, scores, progress=progress, **game)
     return results

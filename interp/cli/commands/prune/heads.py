@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-import click
+from typing import TYPE_CHECKING, Any
 
 from interp.causal.checkpoint.saving import N_RANDOM, SEARCHED, Saving
 from interp.cli.making import GAME, command
-from interp.cli.pruning import made_curves, searched_curves
 from interp.cli.run import Run
-from interp.cli.vocabulary import ABOVE_0, FROM_0, FROM_1, FROM_2, Spelling
+from interp.cli.vocabulary import FROM_0, FROM_1, FROM_2, Spelling
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
     from interp.causal.checkpoint.save import SavedCheckpoint
+    from interp.causal.importance import Importance
     from interp.causal.pruning.result import PruningCurve
     from interp.causal.task import Task
     from interp.model.model import Model
@@ -26,11 +25,10 @@ def _check(run: Run) -> None:
 
     asked = run.values["methods"]
     require_methods(name for name in asked if name not in ("greedy", *SEARCHED))
-    names = ("save", "keep", "gates", "equal", "form", "repair", "rounds", "repair_rate")
+    names = ("save", "keep", "gates", "equal", "repair", "rounds")
     saving = Saving(*(run.values[name] for name in names))
-    for name, spelling in (("order", "--set order"), ("counts", "--set counts")):
-        if saving.folder is not None and run.stated(name):
-            raise OptionError(f"{spelling} is of a curve; with --save one number of heads is kept")
+    if saving.folder is not None and run.stated("counts"):
+        raise OptionError("--set counts is of a curve; with --save one number of heads is kept")
     saving.check(len(run.sources), asked, run.values["kind"], run.values["heads"])
 
 
@@ -41,10 +39,8 @@ def _check(run: Run) -> None:
     options={
         "methods": Spelling(default="aumann_shapley"),
         "counts": Spelling(type=FROM_2, metavar="N"),
-        "tolerance": Spelling(type=click.FloatRange(min=0)),
         "repair": Spelling(type=FROM_0, metavar="STEPS"),
         "rounds": Spelling(type=FROM_1, metavar="N"),
-        "repair_rate": Spelling(type=ABOVE_0, metavar="X"),
     },
     check=_check,
     example="interp prune bundled:induction --method ablation --keep 8 --save smaller",
@@ -55,17 +51,14 @@ def heads(
     task: Task,
     methods: list[str],
     *,
-    order: Literal["least-first", "most-first"] = "least-first",
     n_random: int = 20,
     counts: int | None = None,
     save: Path | None = None,
     keep: int | None = None,
     gates: Path | None = None,
     equal: bool = False,
-    form: Literal["auto", "smaller", "zeroed", "compact"] = "auto",
     repair: int = 0,
     rounds: int = 1,
-    repair_rate: float | None = None,
     progress: Any = None,
     **game: Any,
 ) -> list[PruningCurve] | SavedCheckpoint:
@@ -85,7 +78,6 @@ def heads(
             remaining head after each removal; gates, learned as in `interp importance gates`; or
             pairs, from the effects of all pairs. Several are separated by commas; repeatable. With
             gates or pairs, all orders are found on half of the prompts and measured on the other.
-        order: heads that are removed first.
         n_random: number of random orders, for the band; with --save of random removals, beside
             which the certificate states the task, by default 50.
         counts: number of counts to evaluate; by default up to 24, and for random orders of more
@@ -98,29 +90,65 @@ def heads(
         equal: with --keep: equally many heads in every layer, and in every kv group that is kept,
             so that the form smaller applies. Whole groups or single heads of every group go,
             whichever keeps the larger scores.
-        form: with --save: smaller has fewer heads in its config; zeroed has full size; compact is
-            smaller layer by layer, with a modelling file that must be trusted. auto is smaller
-            where the config can express it, otherwise zeroed.
         repair: with --save: steps of training towards the original's outputs, on prompts that are
             not judged.
         rounds: with --keep and repair: remove heads in N rounds, each ranked and repaired anew.
-        repair_rate: learning rate of the repair (default 3e-4).
     """
     from interp.causal.methods import importances
 
     if save is not None:
-        saving = Saving(save, keep, gates, equal, form, repair, rounds, repair_rate)
+        saving = Saving(save, keep, gates, equal, repair, rounds)
         spec = {name: run.values[name] for name in ("measure", "n", "seed", "max_length")}
         spec |= {"source": run.values["task"]}
         n_removals = n_random if run.stated("n_random") else N_RANDOM
         return saving.write(model, task, methods, game, spec, run.sources[0], progress, n_removals)
     options: Any = game | {"n_random": n_random, "steps": counts, "progress": progress}
     if SEARCHED & {*methods}:
-        return searched_curves(run, model, task, methods, order, **options)
+        return _searched_curves(run, model, task, methods, **options)
     scored = [name for name in methods if name != "greedy"]
     importance_by_method = (
         importances(model, task, scored, progress=progress, **game) if scored else {}
     )
     run.tables += [scores.table for scores in importance_by_method.values()]
     rankings = {name: importance_by_method.get(name) for name in methods}
-    return made_curves(run, model, task, rankings, order=order, **options)
+    return _curves(run, model, task, rankings, **options)
+
+
+def _curves(
+    run: Run,
+    model: Model,
+    task: Task,
+    rankings: Mapping[str, Importance | None],
+    *,
+    progress: Any,
+    **options: Any,
+) -> list[PruningCurve]:
+    """Make and write a curve for each ranking (None: greedy)."""
+    from interp.causal.pruning.prune import estimate_pruning, pruning_curve
+
+    curves = []
+    for name, ranking in rankings.items():
+        how: Any = "greedy" if ranking is None else "one-shot"
+        run.announce(estimate_pruning(model, task, ranking, how=how, **options))
+        curves.append(
+            pruning_curve(model, task, ranking, how=how, name=name, progress=progress, **options)
+        )
+    return _written(run, curves)
+
+
+def _searched_curves(
+    run: Run, model: Model, task: Task, methods: list[str], **options: Any
+) -> list[PruningCurve]:
+    """Find orders on half of the prompts, and make and write their curves on the other half."""
+    from interp.causal.pruning.search import search_curves
+
+    options.pop("resume", None)
+    return _written(run, search_curves(model, task, methods, **options))
+
+
+def _written(run: Run, made: list[PruningCurve]) -> list[PruningCurve]:
+    from interp.report.pruning_page import save_curves
+
+    if (folder := run.folder("pruning.html", merged=("methods",))) is not None:
+        save_curves(made, folder)
+    return made

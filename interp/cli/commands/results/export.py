@@ -18,10 +18,6 @@ SUFFIXES = (".parquet", ".csv", ".json")
 def _check(run: Run) -> None:
     out, tracker = run.values["out"], run.values["tracker"]
     if tracker is not None:
-        if run.values["per_prompt"]:
-            raise OptionError(
-                f"--set per_prompt cannot be combined with --tracker {tracker}, which sends both"
-            )
         return
     if out is None:
         raise OptionError(
@@ -57,9 +53,8 @@ def export(
     metrics: Any = (),
     *,
     tracker: Literal["dataset", "tensorboard", "wandb", "mlflow"] | None = None,
-    per_prompt: bool = False,
 ) -> None:
-    """Write the scores, or the values per prompt, of a folder to one new file, or send them.
+    """Write the scores of a folder to one new file, or send them.
 
     Scores as .csv get a second file, FILE.provenance.json, which states how they were made.
 
@@ -68,20 +63,11 @@ def export(
         tracker: a tracker of experiments, which gets the rows, the page and the provenance; or
             dataset, a folder with a card that `hf upload` takes. wandb and mlflow follow their own
             settings, and with -o send nothing.
-        per_prompt: export the value of every head on every prompt.
     """
-    from interp.core.files import write_atomically
-    from interp.core.json_document import frame_bytes
-
     table = stored_scores(folder, models, metrics)
     if tracker is not None:
         run.say(f"{table.publish(tracker, out)}: {len(table)} rows")
         return
     assert out is not None  # checked
-    if not per_prompt:
-        table.save(out)
-        run.say(f"{out}: {len(table)} rows")
-        return
-    frame = table.prompts_to_pandas()
-    write_atomically(out, frame_bytes(frame, out.suffix.lower()))
-    run.say(f"{out}: {len(frame)} rows")
+    table.save(out)
+    run.say(f"{out}: {len(table)} rows")

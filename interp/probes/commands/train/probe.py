@@ -10,7 +10,7 @@ import click
 
 from interp.cli.making import command
 from interp.cli.run import Run
-from interp.cli.vocabulary import FROM_0, FROM_2, Spelling
+from interp.cli.vocabulary import FROM_0, Spelling
 from interp.cli.wrapping import print_text
 from interp.core.errors import OptionError
 
@@ -29,7 +29,7 @@ def _position(text: str) -> int | str:
 
 
 @command(
-    also={"interp.probes.training:train_probe": ("folds", "strength", "seed", "progress")},
+    also={"interp.probes.training:train_probe": ("seed", "progress")},
     options={
         "file": Spelling(
             type=click.Path(path_type=Path), help="File of labelled prompts (.jsonl)."
@@ -41,15 +41,12 @@ def _position(text: str) -> int | str:
             help="Position at which z is read.",
         ),
         "metrics": Spelling(default=()),
-        "folds": Spelling(
-            type=FROM_2, help="Number of folds; the items of a document are in one fold."
-        ),
         "n_random": Spelling(type=FROM_0),
         "load": Spelling(type=click.Path(path_type=Path, dir_okay=False), metavar="PROBE"),
     },
     out="own",
     text="interp.report.printed.scores:probe_text",
-    example="interp train probe gpt2 --file answers.jsonl --read z -o probe.safetensors",
+    example="interp train probe gpt2 --file answers.jsonl --site z -o probe.safetensors",
 )
 def probe(
     run: Run,
@@ -77,7 +74,7 @@ def probe(
         read: what is read of each head: its output, statistics of its pattern, the Lookback ratio
             of a response, or the attention of the last token on parts of a context (Sentinel).
         position: position at which z is read.
-        metrics: metrics to read, with --read metrics.
+        metrics: metrics to read, with --site metrics.
         n_random: number of times the labels are shuffled, for p and the null.
         load: apply this saved probe to FILE instead of training: a line of JSON per item.
         other_weights: with --load: accept a model of the same heads whose weights differ.

@@ -9,7 +9,7 @@ import click
 from interp.cli.making import command
 from interp.cli.run import Input, Run
 from interp.cli.value_types import PromptFile
-from interp.cli.vocabulary import FROM_1, FROM_2, Spelling
+from interp.cli.vocabulary import FROM_2, Spelling
 from interp.cli.written import as_given
 from interp.core.errors import OptionError
 from interp.core.result_folder import own_folder
@@ -115,7 +115,6 @@ safety = command(
             help="A token that begins a refusal, as text. Repeatable; by default those that the "
             "model declares.",
         ),
-        "n_heads": Spelling(type=FROM_1, help="Number of heads to ablate, one after another."),
         "by": Spelling(type=click.Choice(["projection", "ships"])),
         "n_random": Spelling(type=FROM_2),
     },

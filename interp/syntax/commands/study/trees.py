@@ -70,7 +70,6 @@ def _write(run: Run) -> None:
 
 @command(
     over="models",
-    also={"interp.syntax.attention:WordReading": ("to", "attending", "pieces")},
     inputs={
         "treebank": Input(lambda run: run.values["treebank"], ("treebank", "n", "on_error")),
         "train": Input(lambda run: run.values["train"], ("train",)),
@@ -103,12 +102,6 @@ def _write(run: Run) -> None:
             "of ablating the heads above their baselines, beside random heads.",
         ),
         "heads": Spelling(help="With --set pairs: ablate these heads instead."),
-        "to": Spelling(help="How attention to the pieces of a word is combined."),
-        "attending": Spelling(help="How the rows of the pieces of an attending word are combined."),
-        "pieces": Spelling(
-            help="How pieces are assigned to words: the tokenizer receives words, or receives the "
-            "text and pieces are matched by character; auto gives decoders the text."
-        ),
     },
     loading=("config",),
     checked=False,
@@ -133,7 +126,6 @@ def trees(
     seed: int = 0,
     progress: Any = None,
     resume: Any = None,
-    **words: Any,
 ) -> Iterator[TreeScores]:
     """Find dependency relations and trees in the attention of each MODEL.
 
@@ -161,7 +153,7 @@ def trees(
         model,
         treebank,
         train,
-        WordReading(**words),
+        WordReading(),
         stack=stack,
         controls=controls,
         seed=seed,

@@ -10,7 +10,7 @@ import click
 from interp.cli.making import command
 from interp.cli.run import Input, Run
 from interp.cli.value_types import PromptFile
-from interp.cli.vocabulary import ABOVE_0, FROM_1, FROM_2, Spelling
+from interp.cli.vocabulary import Spelling
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -51,13 +51,6 @@ def _chains(run: Run) -> list[Chain]:
 @command(
     also={
         "interp.text.chains.anchors:thought_anchors": (
-            "n_heads",
-            "min_distance",
-            "candidates",
-            "n_rollouts",
-            "max_new_tokens",
-            "temperature",
-            "beyond",
             "batch_size",
             "seed",
         )
@@ -80,20 +73,6 @@ def _chains(run: Run) -> list[Chain]:
             metavar="NAME",
             default=(),
             read=tuple,
-        ),
-        "n_heads": Spelling(type=FROM_1, metavar="K"),
-        "min_distance": Spelling(type=FROM_1, help="Ignore attention over fewer than N sentences."),
-        "candidates": Spelling(type=FROM_1),
-        "n_rollouts": Spelling(
-            type=FROM_2,
-            help="Number of continuations that are sampled from before each sentence.",
-        ),
-        "max_new_tokens": Spelling(
-            type=FROM_1,
-            help="Maximum number of tokens of a continuation; the rest of the text by default.",
-        ),
-        "temperature": Spelling(
-            type=ABOVE_0, help="Softmax temperature for predictions and sampling."
         ),
     },
     text="interp.report.printed:nothing",
@@ -125,8 +104,7 @@ def anchors(
     from interp.report.printed.texts import anchors_text, receivers_text
     from interp.text.chains import receiver_heads, thought_anchors
 
-    shared = {name: options[name] for name in ("min_distance", "beyond", "seed")}
-    heads = receiver_heads(model, chains, progress=progress, **shared)
+    heads = receiver_heads(model, chains, progress=progress, seed=options["seed"])
     result = thought_anchors(model, chains, methods=methods or None, progress=progress, **options)
     run.say(f"Receiver heads of {model.name} on {len(chains)} texts:")
     run.say(receivers_text(heads, top))

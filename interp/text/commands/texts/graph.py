@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
-
-import click
+from typing import TYPE_CHECKING, Any
 
 from interp.cli.making import command
 from interp.cli.run import Input, Run
@@ -24,10 +22,8 @@ def _check(run: Run) -> None:
         return
     if values["text"] is not None:
         raise OptionError("give --text or --file, not both")
-    if values["heads"] or values["over"] != "mean" or values["residual"]:
-        raise OptionError(
-            "--file averages all heads; leave out --heads, --set over and --set residual"
-        )
+    if values["heads"]:
+        raise OptionError("--file averages all heads; leave out --heads")
 
 
 def _edges(run: Run) -> GraphInput | None:
@@ -45,7 +41,6 @@ def _edges(run: Run) -> GraphInput | None:
             "of nodes is compared with the edges.",
         ),
         "heads": Spelling(help="Heads to average, such as L1H0,L1H1; all by default."),
-        "residual": Spelling(type=click.FloatRange(0, 1, max_open=True)),
         "threshold": Spelling(metavar="RULE"),
         "n_random": Spelling(type=FROM_2),
     },
@@ -60,8 +55,6 @@ def graph(
     edges: GraphInput | None = None,
     *,
     heads: Any = None,
-    over: Literal["mean", "product"] = "mean",
-    residual: float = 0.0,
     threshold: str = "disparity:0.05",
     n_random: int = 100,
     top: int = 8,
@@ -75,8 +68,6 @@ def graph(
     Args:
         edges: a graph as the prompt.
         heads: heads to average.
-        over: combine layers by the mean of their attention, or by their product.
-        residual: share of a layer that bypasses its attention, for the product.
         threshold: rule for what is an edge: value:0.1, count:50, row:2 or disparity:0.05.
         n_random: number of random graphs of each null.
         top: number of edges and nodes to print.
@@ -92,9 +83,7 @@ def graph(
         if text is None:
             run.voice.note("no text given: random tokens repeated twice")
         prompt = repeats(model, n=1, seed=seed, max_length=24) if text is None else text
-        result = attention_graph(
-            model, prompt, heads=heads, over=over, residual=residual, threshold=threshold
-        )
+        result = attention_graph(model, prompt, heads=heads, threshold=threshold)
     run.say(attention_graph_text(result, top, n_random, seed))
     if edges is not None:
         run.say(compared_text(result, edges, n_random, seed))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from interp.cli.making import command
 from interp.cli.run import Input, Run
 from interp.cli.value_types import PromptFile
-from interp.cli.vocabulary import FROM_1, FROM_2, Spelling
+from interp.cli.vocabulary import FROM_2, Spelling
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -25,12 +25,6 @@ def _check(run: Run) -> None:
     values = run.values
     if values["file"] is not None and not values["answer"]:
         raise OptionError("give the answer whose sources are sought with --answer")
-    if values["file"] is None and values["known"] == "none":
-        raise OptionError("--set known=none leaves nothing to do without --file")
-    if values["known"] == "none" and "heads" in values["methods"]:
-        raise OptionError(
-            "--method heads chooses heads on known documents; leave out --set known=none"
-        )
 
 
 def _chain(run: Run) -> Chain | None:
@@ -42,18 +36,14 @@ def _chain(run: Run) -> Chain | None:
         return None
     about = {name: run.values[name] for name in ("question", "answer")}
     chain = Chain.of_text(run.model, prompt_text(file), name=file.stem, **about)
-    chain.fits(run.model, beyond=run.values["beyond"])
+    chain.fits(run.model)
     return chain
 
 
 @command(
     also={
         "interp.text.context.judge:judge_sources": (
-            "n_heads",
-            "candidates",
-            "n_ablations",
             "batch_size",
-            "beyond",
             "seed",
         )
     },
@@ -66,16 +56,6 @@ def _chain(run: Run) -> Chain | None:
         ),
         "methods": Spelling(type=click.Choice(WAYS), metavar="NAME", default=(), read=tuple),
         "n_documents": Spelling(type=FROM_2),
-        "n_sentences": Spelling(type=click.IntRange(7)),
-        "n_heads": Spelling(
-            type=FROM_1,
-            metavar="K",
-            help="Number of heads of the method 'heads'; an eighth of all by default.",
-        ),
-        "candidates": Spelling(type=FROM_1),
-        "n_ablations": Spelling(
-            type=click.IntRange(4), help="Number of random sets of hidden sentences."
-        ),
     },
     text="interp.report.printed:nothing",
     check=_check,
@@ -87,13 +67,11 @@ def sources(
     chain: Chain | None = None,
     *,
     methods: Sequence[str] = (),
-    known: Literal["auto", "sentences", "ids", "none"] = "auto",
     n_documents: int = 12,
-    n_sentences: int = 10,
     top: int = 5,
     progress: Any = None,
     **options: Any,
-) -> ResultRows | None:
+) -> ResultRows:
     """Score the sentences of a document (FILE) by how much the answer of MODEL rests on them.
 
     First every way is judged on documents with known sources: precision at k, and the calibration
@@ -102,56 +80,46 @@ def sources(
     Args:
         chain: the document.
         methods: method that scores sentences. Repeatable; all by default.
-        known: documents with known sources, on which heads are chosen and confidence is calibrated:
-            English sentences, random tokens, or none.
-        n_documents: number of documents of --set known; half of them are held out.
-        n_sentences: number of sentences of each document of --set known.
+        n_documents: number of documents with known sources; half of them are held out.
         top: number of sentences to print per method.
     """
     from interp.report.printed.texts import answer_text, judgement_text
     from interp.text.context import answer_sources, judge_sources
 
-    judged = scores = None
-    wanted, n_heads = methods or WAYS, options.pop("n_heads", None)
-    if known != "none":
-        documents = _known(run, known, n_documents, n_sentences, options["seed"])
-        judged = judge_sources(
-            model, documents, methods=wanted, n_heads=n_heads, progress=progress, **options
-        )
-        run.say(judgement_text(judged))
-        run.write(judged, "judged.json", "judged.csv", "judged.html")
-    elif not methods:
-        wanted = tuple(w for w in WAYS if w != "heads")
-    if chain is not None:
-        scores = answer_sources(model, chain, methods=wanted, judged=judged, **options)
-        run.say(answer_text(scores, top))
-        run.write(scores, "sources.json", "sources.csv", "sources.html")
-    return scores or judged
+    wanted = methods or WAYS
+    documents = _known(run, n_documents, options["seed"])
+    judged = judge_sources(model, documents, methods=wanted, progress=progress, **options)
+    run.say(judgement_text(judged))
+    run.write(judged, "judged.json", "judged.csv", "judged.html")
+    if chain is None:
+        return judged
+    scores = answer_sources(model, chain, methods=wanted, judged=judged, **options)
+    run.say(answer_text(scores, top))
+    run.write(scores, "sources.json", "sources.csv", "sources.html")
+    return scores
 
 
-def _known(run: Run, known: str, n_documents: int, n_sentences: int, seed: int) -> list[Chain]:
+def _known(run: Run, n_documents: int, seed: int) -> list[Chain]:
     """Return documents with known sources, of English sentences where the model reads them."""
     from interp.core.errors import PromptError
     from interp.text.chains import linked_chains
     from interp.text.context import sentence_documents
 
-    if known != "ids":
-        try:
-            documents = sentence_documents(
-                run.model, n_documents=n_documents, n_sentences=n_sentences, seed=seed
-            )
-            run.voice.note(f"known documents: {n_documents} of {n_sentences} English sentences")
-            return documents
-        except PromptError:
-            if known == "sentences":
-                raise
-    run.voice.note(f"known documents: {n_documents} of {n_sentences} sentences of random tokens")
+    n_sentences = 10
+    shared = {"n_sentences": n_sentences, "seed": seed}
+    try:
+        documents = sentence_documents(run.model, n_documents=n_documents, **shared)
+        run.voice.note(f"known documents: {n_documents} of {n_sentences} English sentences")
+        return documents
+    except PromptError:
+        run.voice.note(
+            f"known documents: {n_documents} of {n_sentences} sentences of random tokens"
+        )
     return linked_chains(
         run.model,
         n_chains=n_documents,
-        n_sentences=n_sentences,
         length=6,
         anchors=1,
         links=3,
-        seed=seed,
+        **shared,
     )

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-import click
-
 from interp.cli.making import command
 from interp.cli.run import Input, Run
 from interp.cli.vocabulary import FROM_1, Spelling
@@ -38,8 +36,6 @@ def _check(run: Run) -> None:
     options={
         "text": Spelling(multiple=True, help="Text beside each picture or sound, or one for all."),
         "layer": Spelling(type=FROM_1),
-        "drop": Spelling(type=click.FLOAT, multiple=True),
-        "n_heads": Spelling(type=FROM_1),
     },
     example="interp study pictures models/llava -m contrast --image a.png --answer cat "
     "--text 'The animal is a'",
@@ -52,12 +48,7 @@ def pictures(
     *,
     answers: Sequence[str] = (),
     layer: int = 2,
-    drop: Sequence[float] = (0.5,),
     by: Literal["attention", "class_token", "flow"] | None = None,
-    tau: float = 20.0,
-    keep_sinks: float = 0.6,
-    last_layer: bool = False,
-    n_heads: int = 4,
     seed: int = 0,
 ) -> Any:
     """Analyse how MODEL reads pictures inside text.
@@ -76,15 +67,9 @@ def pictures(
         answers: the answer to each prompt: its first token, or a token id. Not for sinks.
             Repeatable.
         layer: with -m dropping: first layer without the dropped tokens.
-        drop: with -m dropping and schedule: share of the picture's tokens that is dropped, of a
-            schedule in the mean over layers. Repeatable.
         by: with -m dropping and schedule: what ranks the tokens: attention of the text (the default
             of dropping), that of the tower's class token, or the flow map of VFlowOpt (the default
             of schedule).
-        tau: with -m sinks and redistribution: smallest ratio of a value to the root mean square.
-        keep_sinks: with -m redistribution: factor of the attention on sinks.
-        last_layer: with -m redistribution: also edit the last layer.
-        n_heads: with -m grounding: number of heads.
         seed: seed of halves and random tokens.
     """
     from interp.vision import language as found_in
@@ -93,23 +78,15 @@ def pictures(
     ranked: Any = {} if by is None else {"by": by}
     result: Any
     if method == "sinks":
-        result = found_in.visual_sinks(model, inputs, tau=tau, seed=seed)
+        result = found_in.visual_sinks(model, inputs, seed=seed)
     elif method == "grounding":
-        result = found_in.grounding_heads(model, inputs, wanted, n_heads=n_heads, seed=seed)
+        result = found_in.grounding_heads(model, inputs, wanted, seed=seed)
     elif method == "dropping":
-        result = found_in.drop_tokens(
-            model, inputs, wanted, layer=layer, drop=drop, seed=seed, **ranked
-        )
+        result = found_in.drop_tokens(model, inputs, wanted, layer=layer, seed=seed, **ranked)
     elif method == "schedule":
-        if len(drop) != 1:
-            raise OptionError(f"-m schedule takes one share of dropped tokens, not {len(drop)}")
-        result = found_in.pruning_schedule(
-            model, inputs, wanted, keep=1 - drop[0], seed=seed, **ranked
-        )
+        result = found_in.pruning_schedule(model, inputs, wanted, keep=0.5, seed=seed, **ranked)
     elif method == "redistribution":
-        result = found_in.redistribution(
-            model, inputs, wanted, tau=tau, keep=keep_sinks, last_layer=last_layer, seed=seed
-        )
+        result = found_in.redistribution(model, inputs, wanted, seed=seed)
     else:
         result = found_in.contrast_pictures(model, inputs, wanted, seed=seed)
     run.write(result, *(f"{method}.{end}" for end in ("json", "csv", "html")))
