@@ -60,8 +60,8 @@ def flow(
         backend: solver for the maximum flows.
         stack: stack to use if a model has several.
     """
+    from interp.attribution.declaration import choose_methods
     from interp.attribution.example import Example
-    from interp.attribution.named import choose_methods
 
     shared = f"residual={residual},start_layer={start_layer}" + (f",stack={stack}" if stack else "")
     chosen = choose_methods([f"rollout:{shared}", f"attention_flow:{shared},backend={backend}"])

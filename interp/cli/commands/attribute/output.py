@@ -53,8 +53,8 @@ def output(
             id:N, class:N, or similarity:TEXT; by default the model's top prediction.
         position: output position of the target; negative counts from the end.
     """
+    from interp.attribution.declaration import choose_methods
     from interp.attribution.example import Example
-    from interp.attribution.named import choose_methods
 
     examples = [
         (i, one, partial(Example, model, one, target, position)) for i, one in enumerate(texts)

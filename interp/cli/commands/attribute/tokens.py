@@ -75,10 +75,10 @@ def tokens(
         n_selection: choose the head of ditto on the first N texts of FILE, and judge on the others.
         batch_size: inputs per forward pass.
     """
+    from interp.attribution.declaration import choose_methods
     from interp.attribution.evaluation.importance import COMPARED, compare_importance, with_head
+    from interp.attribution.evaluation.removal import token_table
     from interp.attribution.evaluation.run import resolve
-    from interp.attribution.evaluation.token_table import token_table
-    from interp.attribution.named import choose_methods
     from interp.report.printed.attribution import judged_text, ranks_text
     from interp.report.tokens import write_tables
 
