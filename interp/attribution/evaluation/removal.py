@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -34,6 +34,9 @@ from interp.core.interrupts import holding
 from interp.model.hooks.inference import in_this_thread
 from interp.model.inputs import is_encoder_decoder
 from interp.model.locate.find_layout import layouts
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Array = np.ndarray
 HOWS = ("delete", "mask", "mean", "hide")

@@ -1,4 +1,4 @@
-"""Command `interp importance shapley`: Shapley and Banzhaf values of heads for a task."""
+"""Commands `interp importance shapley`, `ablate` and `gates`: heads that are gated or ablated."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from interp.cli.making import GAME, command
 from interp.cli.run import Run
-from interp.cli.vocabulary import ABOVE_0, FROM_0, Spelling
+from interp.cli.vocabulary import ABOVE_0, FROM_0, FROM_1, FROM_2, Spelling
 from interp.core.csv_rows import csv_text
 from interp.core.errors import OptionError
 
@@ -107,3 +107,79 @@ def shapley(
         table = csv_text(pairs.wide())
         write_atomically(folder / "interactions.csv", table.encode())
     return [result, pairs]
+
+
+@command(
+    over="models",
+    loading=("remote", "tp_plan"),
+    also=GAME,
+    example="interp importance ablate bundled:induction --kind mean-position -o results",
+)
+def ablate(
+    model: Model,
+    task: Task,
+    *,
+    all_but_one: bool = False,
+    null: Literal["random-init", "none"] = "random-init",
+    progress: Any = None,
+    announce: Any = None,
+    **options: Any,
+) -> Importance:
+    """Ablate each head of each MODEL and measure the exact effect on the task.
+
+    The score is the change of the task when only this head is ablated, with its standard error over
+    prompts. It misses redundant heads; `interp importance shapley` does not.
+
+    Args:
+        all_but_one: keep only one head per layer, and ablate the others of the layer.
+        null: null baseline: the same on random weights, the effect of ablation on any network of
+            this shape.
+        announce: called with the estimated time and memory before a run.
+    """
+    from interp.causal import ablation
+
+    score = ablation.all_but_one if all_but_one else ablation.leave_one_out
+    return score(model, task, null=null, progress=progress, announce=announce, **options)
+
+
+def _write_curves(run: Run) -> None:
+    """Write curves over training steps, if the sources are checkpoints of one run."""
+    from interp.core.errors import OptionError
+    from interp.heads.checkpoints.emergence import emergence_of_gates
+    from interp.heads.checkpoints.steps import steps_of
+
+    steps = steps_of(run.sources)
+    if run.out is None or steps is None or not len(run.results) == len(run.sources) > 1:
+        return
+    try:
+        gates = [result for _, [result] in run.results]
+        curves = emergence_of_gates(dict(zip(steps, gates, strict=True)))
+    except OptionError as error:
+        run.voice.note(f"no curves over checkpoints: {error}")
+        return
+    for suffix in ("html", "json"):
+        curves.save(run.out / f"gates_emergence.{suffix}")
+    run.voice.note(
+        f"{run.out}: gates_emergence.html, curves of gates over {len(steps)} checkpoints"
+    )
+
+
+gates = command(
+    "interp.causal.gating.learn:learn_gates",
+    over="models",
+    loading=("remote", "tp_plan"),
+    also=GAME,
+    omit=("resume",),
+    options={
+        "penalty": Spelling(metavar="X"),
+        "n_restarts": Spelling(type=FROM_1, metavar="N"),
+        "steps": Spelling(type=FROM_1, metavar="N"),
+        "rate": Spelling(type=ABOVE_0),
+        "n_random": Spelling(type=FROM_2),
+    },
+    files=("gates.json", "gates.html"),
+    after=_write_curves,
+    help="With --out, gates.json can be given to `interp prune --gates`. With several checkpoints "
+    "of one training run, gates_emergence.html holds the curve of every head's gate.",
+    example="interp importance gates bundled:induction --method causal -o results",
+)
