@@ -64,7 +64,8 @@ class Folder(MutableMapping[str, click.Command]):
             path = self._files[name]
             if path.is_dir():
                 inside = {x / path.stem: f"{p}.{path.stem}" for x, p in self.places.items()}
-                self._added[name] = Family(name, Folder(inside, several=True), self._stated(name))
+                commands = Folder(inside, several=True)
+                self._added[name] = Family(name, commands, self._stated(name))
                 return self._added[name]
             module = import_module(f"{self.places[path.parent]}.{path.stem}")
             member = getattr(module, function := name.replace("-", "_"), None)
@@ -99,8 +100,9 @@ class Folder(MutableMapping[str, click.Command]):
             return f"({path.name} does not parse: {error})"
         if path.is_dir():
             return click.Command(name, help=self._stated(name)["doc"]).get_short_help_str(limit)
-        doc = _doc_of(name.replace("-", "_"), body)
-        return click.Command(name, help=doc).get_short_help_str(limit)
+        return click.Command(name, help=_doc_of(name.replace("-", "_"), body)).get_short_help_str(
+            limit
+        )
 
     def family(self, name: str) -> list[str]:
         """Return the names of the further commands of a family, without an import."""
@@ -150,8 +152,7 @@ class Folder(MutableMapping[str, click.Command]):
 
 def _commands_in(file: Path) -> list[str]:
     """Return the functions of a file that are commands, without an import; else the file's name."""
-    text = file.read_text(encoding="utf-8", errors="replace")
-    return [a or b for a, b in _MADE.findall(text)] or [file.stem]
+    return [a or b for a, b in _MADE.findall(file.read_text("utf-8", "replace"))] or [file.stem]
 
 
 def _doc_of(name: str, body: list[ast.stmt]) -> str:
