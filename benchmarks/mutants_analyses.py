@@ -345,7 +345,7 @@ ANALYSES = [
     ),
     mutant(
         "clusters_opened_by_any_key",
-        "interp/heads/geometry/key_clusters.py",
+        "interp/heads/geometry/token_similarity.py",
         "near = (apart <= radius * spread) & representative[..., :t]",
         "near = apart <= radius * spread",
         "heads/geometry/test_new_measures.py::"
@@ -361,7 +361,7 @@ ANALYSES = [
     ),
     mutant(
         "margin_with_the_sink_among_the_others",
-        "interp/heads/geometry/sink_key_bias.py",
+        "interp/heads/geometry/key_norm.py",
         "(q @ layer.k.mT * seen).sum(-1) - sink_scores * to_sink",
         "(q @ layer.k.mT * seen).sum(-1)",
         "heads/geometry/test_new_measures.py::test_the_margin_of_a_sink_by_loops",

@@ -12,7 +12,7 @@ from torch import nn
 
 import interp
 from benchmarks.paper_findings import Finding
-from interp.heads.geometry._spectra import log_condition
+from interp.heads.geometry.projection_ranks import log_condition
 from interp.heads.geometry.selection import selectable
 from papers.beside import COMPARABLE, KINDS, SOFTMAX, loss, losses
 from papers.finding import claim, exact, mean

@@ -12,7 +12,7 @@ from transformers import BertConfig, BertModel
 import interp
 from benchmarks.paper_findings import Finding
 from interp.bundled.special_tokens import BOS, SPECIAL, UNKNOWN
-from interp.heads.geometry._spectra import centred_rank
+from interp.heads.geometry.projection_ranks import centred_rank
 from interp.syntax.topic_embeddings import by_topic
 from papers.finding import SEEDS, TRAINED, claim, mean
 from training import alike

@@ -13,7 +13,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import interp
-from interp.heads.experiments._items import by_slot
+from interp.heads.experiments.item_position import by_slot
 from interp.heads.trials import Lab
 from interp.probes import chunk_features, last_row_features, lookback_features
 from interp.probes.context import ContextItem

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from interp.heads.geometry.key_clusters import opened
+from interp.heads.geometry.token_similarity import opened
 from interp.model.calls.call import Call, repeat_kv
 from interp.model.calls.sites import Site
 from interp.model.edits import Edit

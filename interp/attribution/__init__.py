@@ -2,7 +2,7 @@
 
     target    the explained number                       target.py
     example   one input, its tokens, and the target      example.py
-    method    one declared function per file             folders `interp.attribution.methods` and
+    method    a declared function                        folders `interp.attribution.methods` and
                                                          `interp.attribution.token_importance`
     result    one score per input token                  result.py
 

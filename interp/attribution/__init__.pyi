@@ -1,4 +1,4 @@
-from .declaration import AttributionMethod, Scores, attribute, attribution
+from .declaration import AttributionMethod, Scores, attribute, attribution, choose_methods
 from .difference import explain_difference
 from .evaluation.cost import method_cost
 from .evaluation.deceived import deceived
@@ -10,7 +10,6 @@ from .evaluation.refit import refit_check
 from .evaluation.run import faithfulness
 from .example import Example
 from .learned_weights import learn_head_weights
-from .named import choose_methods
 from .result import Attribution
 from .similarity_matrix import similarity_matrix
 from .target import similarity

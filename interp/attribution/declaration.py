@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from jaxtyping import Float
 
-from interp.core.declaration import Bound, Declaration
+from interp.core.declaration import Bound, Declaration, split_names
 from interp.core.errors import NonFiniteError, OptionError
 from interp.core.registry import ATTRIBUTION_METHODS
 from interp.model.precision import float64_or_less, on_its_device
@@ -201,3 +201,38 @@ def attribute(
     """
     declared, options = ATTRIBUTION_METHODS.given(method, options)
     return declared(model, prompt, target, position=position, **options)
+
+
+def choose_methods(methods: Iterable[str | AttributionMethod | BoundMethod]) -> list[BoundMethod]:
+    """Return the methods with these names; one text may hold several, separated by commas.
+
+    The name of a group, such as `token_importance`, stands for all methods of the group.
+
+    Args:
+        methods: names with options as on the command line, declared methods, or bound methods.
+
+    Returns:
+        Each method with its options.
+
+    Raises:
+        UnknownName: there is no such method or option; the message suggests the nearest name.
+        OptionError: an option has an invalid value, a method is named twice, or none is named.
+    """
+    chosen: list[BoundMethod] = []
+    for item in methods:
+        if isinstance(item, BoundMethod):
+            chosen.append(item)
+        elif isinstance(item, AttributionMethod):
+            chosen.append(item.bind())
+        else:
+            names = ATTRIBUTION_METHODS.expand(split_names(item))
+            chosen += [ATTRIBUTION_METHODS.parse(name) for name in names]
+    labels = [c.label for c in chosen]
+    twice = sorted({label for label in labels if labels.count(label) > 1})
+    if twice:
+        raise OptionError(f"a method is asked for twice: {', '.join(twice)}; name each method once")
+    if not chosen:
+        raise OptionError(
+            "no attribution method is named; name at least one (`interp list methods` lists them)"
+        )
+    return chosen

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Float
 
+from interp.attribution.declaration import choose_methods
 from interp.attribution.example import Example
-from interp.attribution.named import choose_methods
 from interp.attribution.target import one_each
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompt_means import prompt_means

@@ -382,7 +382,6 @@ def signals_summary(found: ResultRows) -> str:
 
 def signals_figure(found: ResultRows, side: str = "k") -> go.Figure:
     """Draw a heat map of the writers that make each head attend, on one side."""
-    from interp.circuits.query_key_signals import writer_shares
     from interp.draw.charts import signed_map
 
     what = "queries" if side == "q" else "keys"

@@ -1,14 +1,15 @@
 """Commands of folders, imported only when they are used.
 
-A file defines one command; a folder within defines a family of commands, of which one may be the
-default: `interp compare A B` is `interp compare heads A B`. Several folders may add to one family:
-`interp study vision` stands with the subject that it is about.
+A file defines one command; a folder within defines a family of commands, one or several per file,
+of which one may be the default: `interp compare A B` is `interp compare heads A B`. Several folders
+may add to one family: `interp study vision` stands with the subject that it is about.
 """
 
 from __future__ import annotations
 
 import ast
 import difflib
+import re
 from collections.abc import Iterator, Mapping, MutableMapping
 from functools import cached_property
 from importlib import import_module
@@ -24,6 +25,9 @@ from interp.core.signature import read
 GROUPS = ("Measure", "Explain", "Change", "Look", "Results", "Models and shell")
 """Groups of commands in the order of `interp --help`."""
 OTHER = "Other commands"
+_MADE = re.compile(
+    r"^@(?:click\.)?command\b.*?^def (\w+)|^(\w+) = command\(", re.DOTALL | re.MULTILINE
+)
 
 
 class Folder(MutableMapping[str, click.Command]):
@@ -32,10 +36,11 @@ class Folder(MutableMapping[str, click.Command]):
     Args:
         places: package by folder, to import the files by; of two files with one name the first
             counts.
+        several: a file may define several commands, as those of a family may.
     """
 
-    def __init__(self, places: Mapping[Path, str]) -> None:
-        self.places = dict(places)
+    def __init__(self, places: Mapping[Path, str], *, several: bool = False) -> None:
+        self.places, self.several = dict(places), several
         self._added: dict[str, click.Command] = {}
         self._parsed: dict[str, list[ast.stmt]] = {}
 
@@ -45,27 +50,29 @@ class Folder(MutableMapping[str, click.Command]):
         for place in self.places:
             families = [path.parent for path in place.glob("[!_]*/__init__.py")]
             for path in sorted([*place.glob("[!_]*.py"), *filter(self._members, families)]):
-                files.setdefault(path.stem.replace("_", "-"), path)
+                for name in _commands_in(path) if self.several else [path.stem]:
+                    files.setdefault(name.replace("_", "-"), path)
         return files
 
     def _members(self, family: Path) -> list[str]:
         """Return the names of the commands of a family in all places."""
         paths = (path for x in self.places for path in x.glob(f"{family.name}/[!_]*.py"))
-        return sorted({path.stem.replace("_", "-") for path in paths})
+        return sorted({name.replace("_", "-") for path in paths for name in _commands_in(path)})
 
     def __getitem__(self, name: str) -> click.Command:
         if name not in self._added:
             path = self._files[name]
             if path.is_dir():
                 inside = {x / path.stem: f"{p}.{path.stem}" for x, p in self.places.items()}
-                self._added[name] = Family(name, Folder(inside), self._stated(name))
+                commands = Folder(inside, several=True)
+                self._added[name] = Family(name, commands, self._stated(name))
                 return self._added[name]
             module = import_module(f"{self.places[path.parent]}.{path.stem}")
-            member = getattr(module, path.stem, None)
+            member = getattr(module, function := name.replace("-", "_"), None)
             if not isinstance(member, click.Command):
                 raise OptionError(
                     f"{path} does not define a command; a file of this folder must define "
-                    f"{path.stem!r} with `command` of interp.cli.making, or under @click.command"
+                    f"{function!r} with `command` of interp.cli.making, or under @click.command"
                 )
             self._added[name] = with_overwrite(member)
         return self._added[name]
@@ -93,8 +100,9 @@ class Folder(MutableMapping[str, click.Command]):
             return f"({path.name} does not parse: {error})"
         if path.is_dir():
             return click.Command(name, help=self._stated(name)["doc"]).get_short_help_str(limit)
-        doc = _doc_of(path.stem, body)
-        return click.Command(name, help=doc).get_short_help_str(limit)
+        return click.Command(name, help=_doc_of(name.replace("-", "_"), body)).get_short_help_str(
+            limit
+        )
 
     def family(self, name: str) -> list[str]:
         """Return the names of the further commands of a family, without an import."""
@@ -140,6 +148,11 @@ class Folder(MutableMapping[str, click.Command]):
             file = path / "__init__.py" if path.is_dir() else path
             self._parsed[name] = ast.parse(file.read_text(encoding="utf-8")).body
         return self._parsed[name]
+
+
+def _commands_in(file: Path) -> list[str]:
+    """Return the functions of a file that are commands, without an import; else the file's name."""
+    return [a or b for a, b in _MADE.findall(file.read_text("utf-8", "replace"))] or [file.stem]
 
 
 def _doc_of(name: str, body: list[ast.stmt]) -> str:

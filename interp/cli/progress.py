@@ -17,7 +17,7 @@ from interp.cli.wrapping import plain_stream, say
 from interp.core.tokens import visible
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    pass
 
 
 _log = logging.getLogger(__name__)
@@ -95,7 +95,9 @@ class Voice:
             *columns,
             console=console,
             transient=True,
-            disable=self.quiet or not _moves(console),
+            # FORCE_COLOR, set by Jupyter, is not a terminal, but rich treats a stream as one if
+            # colours are forced; the characters that move the cursor would remain in a file
+            disable=self.quiet or not (console.is_terminal and console.file.isatty()),
             redirect_stdout=False,
             redirect_stderr=False,
         )
@@ -128,15 +130,6 @@ class Voice:
                 progress.update(tasks[what], completed=done, total=total, visible=not over)  # type: ignore[arg-type]
 
             yield tell
-
-
-def _moves(console: Console) -> bool:
-    """Return True if a bar can be redrawn; FORCE_COLOR, set by Jupyter, is not a terminal.
-
-    rich treats a stream as a terminal if colours are forced; in a notebook or a file the control
-    characters that move the cursor would remain.
-    """
-    return console.is_terminal and console.file.isatty()
 
 
 def say_scores(text: str, voice: Voice, *, known: bool) -> bool:

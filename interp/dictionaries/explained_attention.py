@@ -181,8 +181,6 @@ def monosemanticity(profiles: Mapping[str, ResultRows], *, seed: int = 0) -> Res
 
 def monosemanticity_summary(found: ResultRows) -> str:
     """Return the mean of each kind of units."""
-    from interp.dictionaries.explained_attention import means_by_kind
-
     lines = ["Monosemanticity: attention explained by one detector, beyond chance, held out"]
     for x in means_by_kind(found).to_dict("records"):
         lines.append(

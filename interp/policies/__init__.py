@@ -5,9 +5,10 @@
     model.generate(prompts, 20, policy=policies.decore(["L5H1", "L6H9"]))
     policies.simultaneous(model, pairs, "edatt", heads=["cross L1H2"])
 
-Each published method is a file. A policy of your own is a function of a `Step`; see
-`interp.model.policy`. Edits that act inside a step need no policy: `interp.model.reweight`, or the
-redistribution of attention from visual sinks in `interp.vision.language`.
+Each published method is a class, or a function that makes a policy. A policy of your own is a
+function of a `Step`; see `interp.model.policy`. Edits that act inside a step need no policy:
+`interp.model.reweight`, or the redistribution of attention from visual sinks in
+`interp.vision.language`.
 """
 
 from interp.core.public_names import attach

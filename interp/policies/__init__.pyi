@@ -1,7 +1,5 @@
-from .alignatt import AlignAtt
-from .cad import cad
-from .decore import decore
-from .edatt import EDAtt
+from .contrast import cad, decore
+from .reading import AlignAtt, EDAtt
 from .simultaneous import simultaneous
 
 __all__ = [

@@ -25,8 +25,7 @@ from interp.model.content import result_provenance
 from interp.model.head_arguments import parse_heads, require_heads
 from interp.model.model_argument import takes_model
 from interp.model.policy import Policy
-from interp.policies.alignatt import AlignAtt
-from interp.policies.edatt import EDAtt
+from interp.policies.reading import AlignAtt, EDAtt
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -224,8 +224,6 @@ def _try(
 
 def direction_search_summary(found: ResultRows) -> str:
     """Return what the model declines, what each filter stops, and the direction chosen."""
-    from interp.safety.selection import stopped
-
     lines = [
         f"declined: {found.refused[0]:.0%} of harmful, {found.refused[1]:.0%} of harmless",
         f"prompts: {', '.join(f'{n} {what}' for what, n in found.used.items())}",

@@ -288,8 +288,6 @@ def _forward(
 
 def corrected_accuracy_summary(found: ResultRows) -> str:
     """Return the accuracy of the worst group before and after, and its gain."""
-    from interp.vision.correction import bounds_of_worst, worst_accuracy
-
     low, high = bounds_of_worst(found)["gain"]
     group = found.facts["group"]
     before, after = (float(worst_accuracy(group, x)) for x in (found.before, found.after))

@@ -13,6 +13,7 @@ import torch
 
 import interp
 from interp import bundled
+from interp.attribution.declaration import choose_methods
 from interp.attribution.evaluation.deceived import (
     HELD_OUT,
     Deceived,
@@ -20,7 +21,6 @@ from interp.attribution.evaluation.deceived import (
     deceived_ranks,
     warning,
 )
-from interp.attribution.named import choose_methods
 from interp.bundled.deceive_text import MEN, WOMEN, gappy, sentences
 from interp.core.registry import ATTRIBUTION_METHODS
 from training import train_deceive

@@ -13,13 +13,17 @@ from scipy import stats
 
 import interp
 from interp.attribution import Example
+from interp.attribution.declaration import choose_methods
 from interp.attribution.evaluation.deceived import warning
 from interp.attribution.evaluation.paired import limit, method_differences
-from interp.attribution.evaluation.removal import one_by_one, values_scaled, values_without
+from interp.attribution.evaluation.removal import (
+    matched_retention,
+    one_by_one,
+    values_scaled,
+    values_without,
+)
 from interp.attribution.evaluation.result import MEASURES
 from interp.attribution.evaluation.run import counts, faithfulness, nearest, read_texts
-from interp.attribution.evaluation.soft import matched_retention
-from interp.attribution.named import choose_methods
 from interp.bundled.deceive_text import sentences
 from interp.core.errors import OptionError, PromptError, StoreError, UnknownName
 from interp.core.registry import ATTRIBUTION_METHODS

@@ -9,8 +9,8 @@ from attribution.graphs import example_of, last_row, tiny_llama
 
 import interp
 from interp.attribution import Example
+from interp.attribution.gradients import WeightedPattern
 from interp.attribution.graph import mixing, streamed_patterns
-from interp.attribution.streamed_gradients import WeightedPattern
 from interp.core.errors import OptionError
 from interp.core.registry import ATTRIBUTION_METHODS
 from interp.model.calls.call import ComputedCall
@@ -79,7 +79,7 @@ def test_no_block_is_a_whole_pattern(monkeypatch, method) -> None:
 
     monkeypatch.setattr(ComputedCall, "pattern", pattern)
     monkeypatch.setattr(streamed_patterns, "STORED_BYTES", 0)
-    monkeypatch.setattr("interp.attribution.streamed_gradients.ENTRIES", 4 * 200 * 32)
+    monkeypatch.setattr("interp.attribution.gradients.ENTRIES", 4 * 200 * 32)
     streamed = ATTRIBUTION_METHODS.load(method).of(Example(model, {"input_ids": ids}, last_row()))
     assert max(seen, default=0) <= 32
     np.testing.assert_allclose(streamed.scores, stored.scores, rtol=2e-4, atol=1e-7)

@@ -12,11 +12,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2] / "interp"
 ALLOWED = {
     "attribution/evaluation/hiding.py": "edit: a token is hidden from the attention of others",
-    "attribution/gradients.py": "gradient: patterns become leaves of the graph",
-    "attribution/methods/value_zeroing.py": "edit: one token's value is set to zero",
+    "attribution/gradients.py": "gradient: by patterns, or every head's output, kept in the graph",
+    "attribution/methods/occlusion.py": "edit: one token's value is set to zero",
     "attribution/rules.py": "gradient: the rules of a backward pass",
     "lens/jacobian.py": "gradient: of the last stream by the output of every head",
-    "attribution/streamed_gradients.py": "gradient: by every head's output, kept in the graph",
     "circuits/why/share_check.py": "edit: one writer's part is removed from a head's input",
     "causal/game/chain.py": "edit: a run with gated heads, which keeps z for the next one",
     "causal/game/replay.py": "edit: heads are gated, in the run and in what is put back",

@@ -54,8 +54,8 @@ def definitions(tree: ast.Module) -> Iterator[tuple[str, str]]:
 def counted(path: Path, name: str) -> bool:
     """Whether a definition is one that must be the only one of its name."""
     folder = path.parent.relative_to(ROOT).as_posix()
-    if "commands" in path.parts and path.stem == name:
-        return False  # the command of the function of that name
+    if "commands" in path.parts and (path.stem == name or path.parent.name != "commands"):
+        return False  # the command of the function of that name, and those of a family's file
     if folder == "planted":
         return False  # builders of models named after the head that they plant
     return name != "main" and name not in CONTRACTS.get(folder, ())

@@ -13,7 +13,7 @@ MAY_READ = {
     "model/locate/weights.py": "gives the weights, and folds them for circuits of weights alone",
     "model/self_check.py": "compares the projection's own output with z W_O, before any addition",
     "causal/tucker.py": "decomposes the four weights of a layer as they are stored",
-    "heads/geometry/tucker_rank.py": "decomposes the four weights of a layer as they are stored",
+    "heads/geometry/projection_ranks.py": "decomposes the weights of a layer as they are stored",
     "heads/weights/projection_kernel.py": "compares column spaces, which no factor changes",
     "dictionaries/lorsa.py": "W_O of Lorsa is its own parameter, not the model's",
     "dictionaries/lorsa_training.py": "W_O of Lorsa is its own parameter, not the model's",

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from interp.attribution.declaration import choose_methods
 from interp.attribution.evaluation.run import read_texts, resolve
 from interp.attribution.example import Example
-from interp.attribution.named import choose_methods
 from interp.core.errors import InterpError
 from interp.core.interrupts import holding
 from interp.core.prompt_means import prompt_means

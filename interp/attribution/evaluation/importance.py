@@ -7,11 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interp.attribution.declaration import BoundMethod
+from interp.attribution.declaration import BoundMethod, choose_methods
 from interp.attribution.evaluation.result import Faithfulness
 from interp.attribution.evaluation.run import faithfulness, read_texts, resolve
 from interp.attribution.example import Example
-from interp.attribution.named import choose_methods
 from interp.core.errors import OptionError
 from interp.core.protocols import Progress
 from interp.core.steps import finishing
@@ -83,7 +82,7 @@ def compare_importance(
     chosen = choose_methods(COMPARED if methods is None else methods)
     picked = ""
     if n_selection:
-        from interp.attribution.token_importance._diagonal import best_diagonal
+        from interp.attribution.token_importance.ditto import best_diagonal
 
         seen = [
             Example(model, t, w)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool, Float
 
+from interp.attribution.declaration import choose_methods
 from interp.attribution.evaluation.rationales import (
     Rationale,
     read_rationales,
@@ -17,7 +18,6 @@ from interp.attribution.evaluation.rationales import (
     word_tokens,
 )
 from interp.attribution.example import Example
-from interp.attribution.named import choose_methods
 from interp.attribution.target import one_each
 from interp.core.errors import InterpError, OptionError
 from interp.core.prompt_means import prompt_means

@@ -12,9 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import nn
 
+from interp.attribution.declaration import choose_methods
 from interp.attribution.evaluation.run import read_texts, resolve
 from interp.attribution.example import Example
-from interp.attribution.named import choose_methods
 from interp.core.errors import InterpError, OptionError
 from interp.core.prompt_means import prompt_means
 from interp.core.prompts import Prompts

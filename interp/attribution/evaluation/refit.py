@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
+from interp.attribution.declaration import choose_methods
 from interp.attribution.evaluation.run import counts, read_texts, resolve
 from interp.attribution.example import Example
-from interp.attribution.named import choose_methods
 from interp.core.errors import InterpError, OptionError
 from interp.core.prompt_means import prompt_means
 from interp.core.prompts import Prompts

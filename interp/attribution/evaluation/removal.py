@@ -7,10 +7,18 @@ hide     keep it, and hide it from the attention of all other tokens, in every l
          are normalised over the keys that are left, as if the cache held no key for it. The token
          still sees itself, so hiding the token at the target's own position changes nothing.
 NUMBER   replace it by the token with this id
+
+Soft metrics keep each entry of a token's embedding with a probability that grows with the token's
+score (Zhao and Aletras 2023, "Incorporating Attribution Importance for Improving Faithfulness
+Metrics"). Without correction, a method with large scores on all tokens keeps more of the input and
+therefore appears better. Here the probabilities are scaled so that the expected share of kept
+entries is the same for every method (similar to the pi-Soft metrics of Grad-ELLM, arXiv
+2601.03089), and all methods use the same random numbers.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -20,14 +28,15 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.core.errors import OptionError, PromptError, UnreadableAttention
+from interp.attribution.example import Example
+from interp.core.errors import InterpError, OptionError, PromptError, UnreadableAttention
 from interp.core.interrupts import holding
 from interp.model.hooks.inference import in_this_thread
 from interp.model.inputs import is_encoder_decoder
 from interp.model.locate.find_layout import layouts
 
 if TYPE_CHECKING:
-    from interp.attribution.example import Example
+    import pandas as pd
 
 Array = np.ndarray
 HOWS = ("delete", "mask", "mean", "hide")
@@ -183,3 +192,57 @@ def one_by_one(sources: Sequence[int], n: int) -> Bool[Array, "variant source"]:
     gone = np.zeros((len(sources), n), dtype=bool)
     gone[np.arange(len(sources)), list(sources)] = True
     return gone
+
+
+def matched_retention(size: Float[Array, " source"], share: float) -> Float[Array, " source"]:
+    """Compute probabilities proportional to `size`, capped at 1, whose mean is `share`.
+
+    If too few sizes are positive to reach the share, their probabilities are 1 and the remainder
+    is spread equally over the others.
+    """
+    if not 0 <= share <= 1:
+        raise OptionError(f"share={share} is out of range; it must lie between 0 and 1")
+    size = np.maximum(np.asarray(size, dtype=np.float64), 0.0)
+    n, want = len(size), share * len(size)
+    full = np.zeros(n, dtype=bool)
+    while True:
+        left, rest = want - full.sum(), size * ~full
+        if left <= 0:
+            break
+        if rest.sum() == 0:
+            return np.where(full, 1.0, left / max((~full).sum(), 1))
+        probability = rest * (left / rest.sum())
+        over = probability >= 1
+        if not over.any():
+            return np.where(full, 1.0, probability)
+        full |= over
+    return full.astype(float)
+
+
+def kept(
+    probability: Float[Array, " source"], noise: Float[Array, "draw source d_model"]
+) -> Bool[Array, "draw source d_model"]:
+    """Choose the entries to keep, from uniform random numbers that all methods share."""
+    return noise < probability[None, :, None]
+
+
+def token_table(
+    model: Any, text: str, target: Any, methods: Any, how: str, batch_size: int
+) -> pd.DataFrame:
+    """Return one row per token: position, token, special, a column per method, and the effect."""
+    import pandas as pd
+
+    example = Example(model, text, target)
+    frame = pd.DataFrame(
+        {"position": range(len(example)), "token": example.tokens, "special": example.special}
+    )
+    for method in methods:
+        try:
+            frame[method.label] = method.of(example).scores
+        except InterpError:  # named with the failures of the judged texts
+            frame[method.label] = math.nan
+    where = np.flatnonzero(~example.special)
+    gone = one_by_one(where.tolist(), len(example))
+    effect = np.full(len(example), math.nan)
+    effect[where] = example.value - values_without(example, gone, how, batch_size)
+    return frame.assign(effect=effect)

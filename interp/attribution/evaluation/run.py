@@ -30,20 +30,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from interp.attribution.declaration import BoundMethod
+from interp.attribution.declaration import BoundMethod, choose_methods
 from interp.attribution.evaluation.deceived import deceived, deceived_ranks
 from interp.attribution.evaluation.removal import (
     default_removal,
     embedding_width,
+    kept,
+    matched_retention,
     one_by_one,
     values_scaled,
     values_without,
 )
 from interp.attribution.evaluation.result import MEASURES, Faithfulness
 from interp.attribution.evaluation.rows import EvaluationRows
-from interp.attribution.evaluation.soft import kept, matched_retention
 from interp.attribution.example import Example
-from interp.attribution.named import choose_methods
 from interp.attribution.target import AnyTarget, Targets, one_each, similarity
 from interp.core.errors import InterpError, OptionError, PromptError
 from interp.core.protocols import Progress
@@ -314,3 +314,25 @@ def _by_thinning(
         fall = (example.value - values_scaled(example, both, batch_size)).reshape(2, -1).mean(1)
         measures[k] = {"soft_comprehensiveness": float(fall[0]), "soft_sufficiency": float(fall[1])}
     return measures
+
+
+def targets_of(file: Path, target: str | None) -> tuple[list[str], list[str], list[str] | None]:
+    """Return texts, targets and contrasts of a file of texts, some lines with their own target."""
+    texts, targets, contrasts = [], [], []
+    for at, line in enumerate(read_texts(file), 1):
+        text, tab, line_target = line.partition("\t")
+        asked = line_target if tab else target
+        if not asked:
+            raise OptionError(
+                f"{file} line {at} has no target; write it after a tab, or give --target"
+            )
+        word, bar, other = asked.partition("|")
+        texts.append(text)
+        targets.append(word)
+        contrasts += [other] if bar else []
+    if contrasts and len(contrasts) != len(texts):
+        raise OptionError(
+            f"{len(contrasts)} of {len(texts)} lines of {file} have a contrast; give it to all or "
+            "to none"
+        )
+    return texts, targets, contrasts or None

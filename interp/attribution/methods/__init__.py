@@ -1,7 +1,7 @@
-"""Attribution methods, one per file.
+"""Attribution methods, one idea per file.
 
-A new method is a file in this folder with one function of the same name under `@attribution`, which
-takes an `interp.attribution.Example` and returns `Scores`.
+A new method is a function under `@attribution`, in a file of this folder, which takes an
+`interp.attribution.Example` and returns `Scores`.
 """
 
 from interp.core.public_names import lazy_analyses

@@ -1,12 +1,22 @@
-"""Integrated gradients: mean gradient on the path from a baseline to the input."""
+"""Contributions to the difference from a baseline: integrated gradients and DeepLIFT."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
+import numpy as np
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from interp.attribution.declaration import Scores, attribution
 from interp.attribution.example import Example
+from interp.attribution.gradients import embedded, embedding_leaves, grads
+from interp.attribution.roles import close, find_roles
+from interp.attribution.rules import Rules, ruled
+from interp.causal.gate_derivatives import frozen
 from interp.core.errors import OptionError
+from interp.model.hooks.inference import inference
 
 # A padding token is often embedded as zero or untrained: it is assumed to be so if its norm is
 # below this share of the mean norm of the text's embeddings.
@@ -112,3 +122,72 @@ def usable(example: Example) -> str:
 def _token(example: Example, kind: str) -> int | None:
     token = getattr(example.model.tokenizer, f"{kind}_token_id", None)
     return getattr(example.model.config, f"{kind}_token_id", None) if token is None else token
+
+
+@attribution(unit="target", signed=True, needs="gradients", softmax_only=True)
+def deeplift(example: Example, *, baseline: str = "auto") -> Scores:
+    """Split the target's difference from a baseline by multipliers instead of derivatives.
+
+    The input and the baseline run together. An activation passes on the ratio of the difference of
+    its outputs to that of its inputs (the rescale rule). A product, such as attention times values,
+    queries times keys or the two sides of a gated MLP, gives each factor half of its difference; a
+    softmax and a norm are split into products and functions of one variable, to which the two rules
+    apply. All steps are therefore complete, and the total is the target's value minus its value on
+    the baseline; the residual shows rounding, or a target that is not linear in the output.
+
+    Captum's DeepLift replaces modules only: a softmax, activation or norm written as a function
+    gets its plain derivative there, and contributions no longer add up.
+
+    Cost: One forward and one backward pass of two inputs.
+
+    Not for: a baseline that is unusual for the model; try a second one. Contributions of inputs
+    that interact depend on the chosen split of products, and large ones may cancel.
+
+    Args:
+        example: the input and its target.
+        baseline: "pad" or "mask" (the tokenizer's token), "mean" (of the vocabulary's embeddings),
+            "zero", or "auto", as for `integrated_gradients`.
+
+    Reference: Shrikumar et al. 2017, "Learning Important Features Through Propagating Activation
+    Differences".
+    """
+    from interp.attribution.gradients import NOT_LINEAR, reads_linearly
+
+    baseline = usable(example) if baseline == "auto" else baseline
+    scores, value, before = from_reference(example, baseline_embeddings(example, baseline))
+    notes = {"baseline": baseline, "baseline_value": before}
+    cause = "" if reads_linearly(example) else NOT_LINEAR
+    return Scores(scores, total=value - before, residual_cause=cause, notes=notes)
+
+
+RESCALE = Rules(softmax="rescale", norm="rescale", activation="rescale")
+
+
+def from_reference(
+    example: Example, reference: Float[Tensor, "1 source d_embed"]
+) -> tuple[Float[np.ndarray, " source"], float, float]:
+    """Compute contributions by the rescale rule, in one run of the input and the reference."""
+    model = example.model
+    embeddings = embedded(model, example.inputs["input_ids"])
+    both = torch.cat([embeddings, reference.to(embeddings)])
+    inputs = {k: v.expand(2, *v.shape[1:]) for k, v in example.inputs.items()}
+    roles = find_roles(model, inputs)
+    with torch.no_grad(), embedding_leaves(model, None) as shapes:
+        model.run(inputs)
+    shapes.tensors(2, len(example))  # refuses a model that embeds in another layout
+    with torch.no_grad(), embedding_leaves(model, both):
+        plain = model.run(inputs)
+    with torch.enable_grad(), frozen(model.module), inference(model.module), ExitStack() as stack:
+        leaves = stack.enter_context(embedding_leaves(model, both))
+        run = stack.enter_context(ruled(model, RESCALE, roles))
+        output = model.run(inputs)
+        run.check(output)
+        wrong = f"{model.name}: the output of the run under rules does not equal that of the model"
+        close(output, plain, wrong)
+        values = example.read(output)
+        value, before = values.detach().tolist()
+    source, _ = leaves.tensors(2, len(example))
+    (multiplier,) = grads(model, values, [source])
+    apart = (source[0] - source[1]).detach().double()
+    scores = (multiplier[0].double() * apart).sum(-1).cpu().numpy()
+    return scores, value, before

@@ -1,4 +1,4 @@
-"""Published measures of the importance of tokens, one per file.
+"""Published measures of the importance of tokens, one idea per file.
 
 They are attribution methods that explain no target: a rule of a paper on caches, quantisation,
 pruning or pooling says which tokens matter. `interp attribute tokens` shows them side by side with

@@ -1,23 +1,31 @@
-"""Attribution patching: one gradient for all nodes or edges."""
+"""Attribution patching: one gradient, gradients along a path, and backward rules (GIM, RelP)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from interp.attribution.rules import Rules
 from interp.circuits.declaration import Found, discovery
 from interp.circuits.methods._attribution import (
     At,
     RunPair,
+    edges_along_activations,
+    edges_along_inputs,
     edges_by_gradient,
+    nodes_along_activations,
+    nodes_along_inputs,
     nodes_by_gradient,
     nodes_with_drops,
+    stages,
     units,
 )
 from interp.circuits.methods._gathered import by_gradient
+from interp.circuits.methods._gradients import GIM
 from interp.circuits.methods._qk_fix import Fixed, fixed_scores, units_fixed
 from interp.core.errors import OptionError
 
@@ -121,3 +129,96 @@ def _inputs(rows: list[Mapping[str, np.ndarray]]) -> dict[str, list[dict[str, An
             {"head": head, "input": part, "score": float(mean[0]), "plain": float(mean[1])}
         )
     return {"inputs": table} if table else {}
+
+
+@discovery(levels=("head", "edge"))
+def integrated_patching(
+    model: Model, task: ContrastTask, level: str, *, path: str = "inputs", steps: int = 5
+) -> Found:
+    """Estimate effects by the gradient averaged along a path, so that saturated ends count less.
+
+    path: `inputs` moves the embeddings from the corrupted to the clean ones (EAP-IG); `activations`
+    moves one group of nodes at a time while the others stay clean: closer to patching each node,
+    with as many times the passes as there are groups. steps: number of midpoints on the path.
+
+    Cost: A gradient per step; with the path over activations, per step and group of nodes.
+
+    Not for: heads that stand in for each other, and steep paths with few steps.
+
+    Reference: Hanna et al. 2024 (arXiv 2403.17806); the path over activations as in Mueller et al.
+    2025 (arXiv 2504.13151).
+    """
+    if steps < 1:
+        raise OptionError(f"steps={steps}; give at least 1")
+    if path not in ("inputs", "activations"):
+        raise OptionError(f"path={path!r}; expected inputs or activations")
+    nodes, edges = (
+        (nodes_along_inputs, edges_along_inputs)
+        if path == "inputs"
+        else (nodes_along_activations, edges_along_activations)
+    )
+    return by_gradient(
+        model,
+        task,
+        level,
+        lambda pair: nodes(pair, steps=steps),
+        lambda pair: edges(pair, steps=steps),
+        units=units(lambda graph: steps * (1 if path == "inputs" else stages(graph))),
+    )
+
+
+@discovery(levels=("head", "edge"))
+def gim_patching(model: Model, task: ContrastTask, level: str) -> Found:
+    """Estimate effects with a backward pass that softens the softmax and holds norms fixed.
+
+    Attribution patching with four rules: norms' statistics are constants; the softmax's derivative
+    is taken at temperature 2; gradients to queries, keys and values are scaled by a quarter, a
+    quarter and a half; and those to both factors of a gated MLP by a half. As cheap as one
+    gradient.
+
+    Not for: estimates of what patching would give: the rules rank, they do not measure.
+
+    Reference: Edin et al. 2025, "GIM" (arXiv 2505.17630).
+    """
+    return by_gradient(
+        model,
+        task,
+        level,
+        lambda pair: nodes_by_gradient(pair, rules=GIM),
+        lambda pair: edges_by_gradient(pair, rules=GIM),
+        units=units(lambda graph: 1),
+    )
+
+
+RELP = Rules(norm="freeze", activation="identity", split="gates")
+
+
+@discovery(levels=("head", "edge"))
+def relevance_patching(
+    model: Model, task: ContrastTask, level: str, *, freeze_patterns: bool = False
+) -> Found:
+    """Estimate effects with a backward pass by the rules of layer-wise relevance propagation.
+
+    Attribution patching with three rules in place of derivatives: the scale of a norm is a
+    constant; an activation passes f(x)/x on instead of f'(x); both factors of a gated MLP get half.
+    So no derivative vanishes where an activation is saturated. Attention is differentiated. As
+    cheap as one gradient.
+
+    freeze_patterns: attention patterns are constants too (the AH-rule, which the publication leaves
+    out by default). A linear function of what every node writes is then decomposed at the clean
+    run, but edges into queries and keys are exactly 0: on a planted induction circuit the
+    previous-token head, which only moves keys, scores 0.
+
+    Not for: saturated attention, whose derivative vanishes; use screen_verify or verified_edges.
+
+    Reference: Jafari et al. 2025, "RelP" (arXiv 2508.21258).
+    """
+    rules = replace(RELP, softmax="freeze") if freeze_patterns else RELP
+    return by_gradient(
+        model,
+        task,
+        level,
+        lambda pair: nodes_by_gradient(pair, rules=rules),
+        lambda pair: edges_by_gradient(pair, rules=rules),
+        units=units(lambda graph: 1),
+    )

@@ -1,4 +1,4 @@
-"""Capitals of countries, remembered or given by the prompt: what both kinds of task share.
+"""Capitals of countries, remembered or given by the prompt: two kinds of task.
 
     The capital of France is Rome. The capital of France is      Rome, by the prompt
     The capital of France is                                     Paris, from memory
@@ -94,3 +94,19 @@ def made(
         name=name,
     )
     return ContrastTask(task, tuple(roles), tuple(labels))
+
+
+def given_fact(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastTask:
+    """Make pairs whose right answer is the given capital, and whose wrong one is the true one.
+
+    In the corrupted prompt, the given fact is about another country, so that it answers nothing.
+    """
+    return made(model, "given_fact", n, seed, templates, lambda true, given: (given, true))
+
+
+def known_fact(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastTask:
+    """Make pairs whose right answer is the true capital, and whose wrong one is another.
+
+    In the corrupted prompt, another country is asked for, whose capital is neither of the two.
+    """
+    return made(model, "known_fact", n, seed, templates, lambda true, other: (true, other))

@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interp.circuits.tasks.pair_files import count_pairs
+from interp.circuits.tasks.template_file import count_pairs
 from interp.core.errors import OptionError, UnknownName
 
 if TYPE_CHECKING:
@@ -226,13 +226,14 @@ def make_contrast(
             " numbers of existing templates"
         )
     kind, _, rest = name.partition(":")
-    file = "program" if kind == "compiled" else kind
+    file = {"compiled": "program", "given_fact": "fact", "known_fact": "fact"}.get(kind, kind)
     module = import_module(f"interp.circuits.tasks.{file}_pairs")
+    make = getattr(module, kind if file == "fact" else "make")
     if rest:
-        return module.make(model, n, seed, rest)
+        return make(model, n, seed, rest)
     if known:
-        return module.make(model, n, seed, chosen)
-    task = module.make(model, n, seed)
+        return make(model, n, seed, chosen)
+    task = make(model, n, seed)
     if name == "induction":  # a planted model's circuit is known for the plain task too
         from interp.circuits.tasks.planted_pairs import circuit_edges, planted_model_of, truth_of
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from interp.circuits.contrast import ContrastTask
-from interp.circuits.tasks.pair_files import require_enough
+from interp.circuits.tasks.template_file import require_enough
 from interp.core.errors import OptionError, PromptError
 
 if TYPE_CHECKING:

@@ -1,5 +1,6 @@
-"""Attention sinks anywhere in a prompt."""
+"""Heads that rest on a sink: dormant heads, and heads whose attention does nothing."""
 
+from interp.core.declaration import like
 from interp.heads.declaration import experiment
 from interp.heads.trials import Trials
 
@@ -50,3 +51,102 @@ def sink(model, lab, *, n: int = 16, max_length: int = 48, copies: int = 1):
         "of these on the first token": mass.at_first,
     }
     return Trials(by_site(model, mass), notes=notes)
+
+
+@experiment(
+    unit="attention per query",
+    low=-1.0,
+    high=1.0,
+    requires=("tokens",),
+    chance="0 for attention that is the same on both",
+    task="none: what the head does where it is active is not known",
+)
+def active_dormant(model, lab, *, n: int = 16, max_length: int = 48, period: int = 8):
+    """Rest attention on a sink in random tokens, and less so in repeated tokens.
+
+    The mean attention on the head's strongest sink (see `sink`) on random tokens, minus that on
+    repeated random tokens. Near 0 the two are equal, whether the head has a sink or not. For two
+    user-supplied domains: `interp.heads.outliers.active_dormant_sinks`.
+
+    Not for: comparing domains on the default prompts, which are random tokens and repeated ones.
+    Give texts of two domains to `interp.heads.outliers.active_dormant_sinks`.
+
+    Options:
+        n: number of prompts of each kind.
+        max_length: tokens per prompt.
+        period: tokens of the repeated block; if two blocks exceed the model's positions, half of
+            its positions.
+
+    Reference: Guo et al. 2024, "Active-Dormant Attention Heads" (arXiv 2410.13835).
+    """
+    from interp.core.prompts import random_tokens
+    from interp.heads.outliers import active_dormant_sinks as measured
+
+    sizes = {"n": n, "max_length": max_length, "seed": lab.seed}
+    fresh = random_tokens(model, **sizes)
+    period = min(period, (len(fresh.ids[0]) - 1) // 2)
+    again = random_tokens(model, period=period, **sizes)
+    dormant, active = measured(model, fresh, again)
+    lab.progress("active_dormant", n, n)
+    values = {site: dormant[site] - active[site] for site in dormant}
+    return Trials(values, notes={"tokens said again": period})
+
+
+@experiment(
+    unit="share of the usual value norm",
+    high=1.0,
+    requires=("tokens",),
+    chance="0: even attention gets values of the usual size",
+    end="high",
+    task="none: a head that writes nothing is not needed for anything",
+)
+def no_op_value(model, lab, *, n: int = 16, max_length: int = 48):
+    """Attend to tokens with small values, and so write little (a no-op).
+
+    1 - (attention times value norm, summed over keys) / (mean value norm of the visible keys),
+    averaged over queries: 1 if all attention is on values of size zero, 0 if attention is
+    independent of their size, below 0 for a head that prefers large values. The head output may
+    still be small for other reasons: see `no_op_written`.
+
+    Not for: use alone: values can be small at the positions that matter. Compare with
+    `no_op_written`.
+
+    Options:
+        n: number of prompts of random tokens.
+        max_length: tokens per prompt.
+
+    Reference: Bondarenko et al. 2023, "Quantizable Transformers" (heads that learn to do nothing).
+    """
+    from interp.core.prompts import random_tokens
+    from interp.heads.outliers import value_shortfall
+
+    prompts = random_tokens(model, n=n, max_length=max_length, seed=lab.seed)
+    values = value_shortfall(model, prompts)
+    lab.progress("no_op_value", n, n)
+    return Trials(values)
+
+
+@like(
+    no_op_value,
+    unit="share of the stream's norm",
+    low=0.0,
+    high=None,
+    chance="value of random weights",
+    end="low",
+)
+def no_op_written(model, lab, *, n: int = 16, max_length: int = 48):
+    """Norm of a head's output divided by that of the residual stream it is added to.
+
+    A no-op head has a score near 0, so the lowest are listed first. The score depends on the size
+    of the output, not on attention: a head can attend to something and write nothing.
+
+    Not for: post-norm models, in which the sum is scaled afterwards. A head may also be inactive on
+    random tokens only.
+    """
+    from interp.core.prompts import random_tokens
+    from interp.heads.outliers import written_share
+
+    prompts = random_tokens(model, n=n, max_length=max_length, seed=lab.seed)
+    values = written_share(model, prompts)
+    lab.progress("no_op_written", n, n)
+    return Trials(values)

@@ -140,7 +140,7 @@ def rank_at_real(
     import torch
 
     from interp.core.prompts import Prompts
-    from interp.heads.geometry._spectra import centred_rank
+    from interp.heads.geometry.projection_ranks import centred_rank
     from interp.heads.outliers.passes import each_call
 
     rows = [list(ids) for ids in prompts.ids]

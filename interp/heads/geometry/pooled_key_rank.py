@@ -99,7 +99,7 @@ def pooled_ranks(
     """
     import torch
 
-    from interp.heads.geometry._spectra import rank_at
+    from interp.heads.geometry.projection_ranks import rank_at
     from interp.heads.outliers.passes import each_call
 
     def measure(site: Site, call: Call, engine: str) -> tuple[Tensor, ...] | None:

@@ -47,7 +47,7 @@ def singular_gap(layer, *, rows: int = 64):
     """
     import torch
 
-    from interp.heads.geometry._spectra import last_rows
+    from interp.heads.geometry.projection_ranks import last_rows
 
     singular = torch.linalg.svdvals(last_rows(layer, rows))
     if singular.shape[-1] < 2:
@@ -70,7 +70,7 @@ def output_condition(layer):
     Reference: Ji et al. 2025, "Always Skip Attention" (arXiv 2505.01996; there of the block's
     output: see `block_condition`).
     """
-    from interp.heads.geometry._spectra import log_condition
+    from interp.heads.geometry.projection_ranks import log_condition
 
     return log_condition(layer.z)
 
@@ -87,7 +87,7 @@ def block_condition(layer):
 
     Reference: Ji et al. 2025, "Always Skip Attention" (arXiv 2505.01996).
     """
-    from interp.heads.geometry._spectra import log_condition
+    from interp.heads.geometry.projection_ranks import log_condition
 
     written = layer.added().sum(2)
     return log_condition(written)[:, None].expand(-1, layer.heads)
@@ -111,7 +111,7 @@ def pattern_rank(layer, *, rows: int = 64):
     """
     import torch
 
-    from interp.heads.geometry._spectra import last_rows
+    from interp.heads.geometry.projection_ranks import last_rows
     from interp.heads.weights.circuit_sizes import effective_rank
 
     singular = torch.linalg.svdvals(last_rows(layer, rows))

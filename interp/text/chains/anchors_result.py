@@ -252,8 +252,6 @@ def anchors_part(found: Anchors) -> FoundPart:
 
 
 def _measures(found: Anchors) -> list[tuple[str, np.ndarray, str]]:
-    from interp.text.chains.anchors_result import UNITS
-
     return [(name, np.asarray(values), UNITS[name]) for name, values in found.values.items()]
 
 

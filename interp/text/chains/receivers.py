@@ -205,8 +205,6 @@ def _kurtosis(vertical: Float[np.ndarray, "head sentence"]) -> Float[np.ndarray,
 
 def receiver_heads_summary(found: ResultRows) -> str:
     """Return the heads of largest kurtosis."""
-    from interp.text.chains.receivers import largest_receivers
-
     largest = np.sort(found.score)[::-1]
     first = ", ".join(
         f"{h} {k:.1f}" for h, k in zip(largest_receivers(found, 3), largest, strict=False)

@@ -14,7 +14,7 @@ from interp.core.errors import OptionError, PromptError
 from interp.core.protocols import Progress, silent
 from interp.core.result_rows import ResultRows
 from interp.core.standard_errors import standard_error
-from interp.heads.experiments._items import by_slot
+from interp.heads.experiments.item_position import by_slot
 from interp.heads.trials import Lab
 from interp.model.content import model_provenance
 from interp.model.model_argument import takes_model

@@ -12,7 +12,7 @@ import interp
 from interp import planted
 from interp.core.errors import OptionError, PromptError
 from interp.core.registry import METRICS
-from interp.heads.experiments._items import at_ends, by_slot
+from interp.heads.experiments.item_position import at_ends, by_slot
 from interp.heads.experiments.repeats import per_group
 from interp.heads.experiments.retrieval_gates import _area
 from interp.heads.trials import Lab

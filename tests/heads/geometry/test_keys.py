@@ -12,7 +12,7 @@ from scipy.spatial import ConvexHull
 from scipy.stats import spearmanr
 
 from interp.core.errors import PromptError
-from interp.heads.geometry._received import received_per_query
+from interp.heads.geometry.key_norm import received_per_query
 from interp.heads.geometry.selection import selectable
 
 

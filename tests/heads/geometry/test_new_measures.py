@@ -9,8 +9,8 @@ import torch
 from heads.geometry.layers import layer_of, patterned, uniform, value
 
 from interp.core.errors import OptionError
-from interp.heads.geometry.key_clusters import opened
 from interp.heads.geometry.selection import selectable
+from interp.heads.geometry.token_similarity import opened
 
 FAR = 40.0
 

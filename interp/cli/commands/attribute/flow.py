@@ -50,8 +50,8 @@ def flow(
             Repeatable; by default the last, and mean for encoders.
         stack: stack to use if a model has several.
     """
+    from interp.attribution.declaration import choose_methods
     from interp.attribution.example import Example
-    from interp.attribution.named import choose_methods
 
     of_stack = f":stack={stack}" if stack else ""
     chosen = choose_methods([f"{name}{of_stack}" for name in ("rollout", "attention_flow")])

@@ -82,7 +82,7 @@ def lens(
             result = tuned = tuned_lens(model, texts, seed=seed, progress=progress)
         print_text(tuned_text(tuned))
     if direct is not None:
-        from interp.attribution.target_file import targets_of
+        from interp.attribution.evaluation.run import targets_of
         from interp.lens import direct_logits
 
         texts, targets, contrasts = targets_of(direct, target)

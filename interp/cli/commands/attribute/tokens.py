@@ -1,4 +1,4 @@
-"""Command `interp attribute tokens`: measures of token importance, and how faithful each is."""
+"""Commands `interp attribute tokens` and `similarity`: importance of tokens, and pairs of texts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from interp.cli.making import command
 from interp.cli.name_types import ATTRIBUTION_NAMES
 from interp.cli.run import Input, Run
-from interp.cli.vocabulary import FROM_0, Spelling
+from interp.cli.vocabulary import FROM_0, FROM_1, Spelling
 from interp.cli.wrapping import print_text
 from interp.core.errors import OptionError
 
@@ -75,10 +75,10 @@ def tokens(
         n_selection: choose the head of ditto on the first N texts of FILE, and judge on the others.
         batch_size: inputs per forward pass.
     """
+    from interp.attribution.declaration import choose_methods
     from interp.attribution.evaluation.importance import COMPARED, compare_importance, with_head
+    from interp.attribution.evaluation.removal import token_table
     from interp.attribution.evaluation.run import resolve
-    from interp.attribution.evaluation.token_table import token_table
-    from interp.attribution.named import choose_methods
     from interp.report.printed.attribution import judged_text, ranks_text
     from interp.report.tokens import write_tables
 
@@ -112,3 +112,34 @@ def tokens(
     for method, at, error in comparison.failures:
         run.failed += 1
         run.voice.error(f"text {at + 1}, {method}: {error}")
+
+
+def _two(run: Run) -> None:
+    if len(run.values["first"]) != 2:
+        number = len(run.values["first"])
+        raise OptionError(f"give --text twice, once for each sentence; {number} given")
+
+
+similarity = command(
+    "interp.attribution.similarity_matrix:similarity_matrix",
+    text="interp.report.printed.tables:top_text",
+    omit=("batch_size",),
+    inputs={
+        "first": Input(lambda run: run.values["first"][0], ("first",), _two),
+        "second": Input(lambda run: run.values["first"][1]),
+    },
+    options={
+        "first": Spelling(
+            ("--text",), metavar="TEXT", multiple=True, help="A sentence; give the option twice."
+        ),
+        "steps": Spelling(
+            type=FROM_1,
+            help="Number of steps of the integral; more make the residual smaller.",
+        ),
+    },
+    out="file",
+    help="The parts sum to the cosine, minus what the references contribute, which is printed. A "
+    "residual far from 0 means that the integral needs more steps.",
+    example="interp attribute similarity models/encoder --text 'A cat.' --text 'The kitten.' "
+    "-o pair.csv",
+)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from interp.causal.game.interventions import ON_PAIRS
-from interp.circuits.tasks.pair_files import LEAST_PAIRS, require_task_files
+from interp.circuits.tasks.template_file import LEAST_PAIRS, require_task_files
 from interp.cli.inputs import reference_prompts, require_reference
 from interp.cli.making import command
 from interp.cli.name_types import CIRCUIT_METHOD_NAME, note_left_out

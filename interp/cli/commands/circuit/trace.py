@@ -1,4 +1,4 @@
-"""Command `interp circuit trace`: causal tracing of facts by noise and restored activations."""
+"""Commands `interp circuit trace` and `path`: states and routes that are patched."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from interp.cli.inputs import CONTRAST
 from interp.cli.making import command
 from interp.cli.run import Run
 from interp.cli.value_types import PromptFile
@@ -74,3 +75,22 @@ def trace(
         traced = causal_tracing(model, read, site, **options)
         yield traced
         run.write(traced, *(f"trace_{traced.site}.{end}" for end in ("json", "csv", "html")))
+
+
+path = command(
+    "interp.circuits.path_patching:path_patching",
+    text="interp.report.printed.circuits:path_text",
+    omit=("resume",),
+    inputs={"task": CONTRAST},
+    options={
+        "task": Spelling(default="induction", help="A task of `interp circuit --list`, or a file."),
+        "n": Spelling(type=click.IntRange(4), default=64, help="Number of pairs."),
+        "routes": Spelling(
+            help="A route such as '2.1>4.3.q>logits': a node (2.1, mlp0, embed, or * for each), "
+            "then the inputs that read it; + joins several. May be given several times; quote it, "
+            "because of the shell.",
+        ),
+    },
+    out="file",
+    example="interp circuit path bundled:induction --task induction --route '*>1.0.k'",
+)

@@ -1,15 +1,18 @@
-"""Command `interp compare profiles`: what heads do on text in one model and not in another."""
+"""Commands `interp compare profiles` and `corpora`: what descriptions of heads keep elsewhere."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from interp.cli.making import command
-from interp.cli.run import Run
+from interp.cli.run import Input, Run
 from interp.cli.stored import parted, stored_profile
 from interp.cli.vocabulary import FROM_0, Spelling
 from interp.cli.written import as_given
+from interp.core.declaration import split_names
 from interp.core.errors import OptionError
 from interp.core.result_folder import folder_for, kept_folder
 from interp.model.sources.folder import require_known
@@ -88,3 +91,48 @@ def profiles(
         changes.save(folder / f"changes{suffix}")
     write_atomically(folder / "changes.html", changes_page(a, b, command=as_given()))
     run.voice.note(f"{folder}: changes.html (open it in a browser), changes.parquet, changes.csv")
+
+
+def _named_corpora(run: Run) -> dict[str, Any]:
+    """Return each corpus by the name of its file, made unique."""
+    paths: dict[str, Any] = {}
+    for path in run.values["corpus"] or ():
+        name, again = path.name, 2
+        while name in paths:
+            name, again = f"{path.name} ({again})", again + 1
+        paths[name] = path
+    return paths or {"bundled": None}
+
+
+def _check_corpora(run: Run) -> None:
+    if len(run.values["corpus"] or ()) < 2 and not run.values["alter"]:
+        raise OptionError(
+            "give --corpus at least twice, or --set alter=first_token: a description is carried "
+            "from one corpus to another"
+        )
+
+
+corpora = command(
+    "interp.profiles.portability:portability",
+    inputs={"corpora": Input(_named_corpora, ("corpus",))},
+    options={
+        "corpus": Spelling(help="A corpus, such as `interp profile` reads; give at least two."),
+        "alter": Spelling(
+            type=click.STRING,
+            metavar="NAME,...",
+            default="",
+            read=split_names,
+        ),
+        "rules": Spelling(
+            type=click.STRING,
+            metavar="NAME,...",
+            read=lambda text: split_names(text or "") or None,
+        ),
+        "field": Spelling(metavar="NAME"),
+        "max_length": Spelling(default=256),
+    },
+    files=("portability.json", "portability.parquet", "portability.csv"),
+    text="interp.report.printed.portability:portability_text",
+    check=_check_corpora,
+    example="interp compare corpora MODEL --corpus prose.jsonl --corpus code.jsonl -o results",
+)

@@ -1,4 +1,4 @@
-"""Command `interp results show`: the first heads of each stored metric."""
+"""Commands `interp results show` and `list`: what a folder of results holds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.making import command
-from interp.cli.stored import ONLY, ONLY_OPTIONS, stored_scores
+from interp.cli.run import Run
+from interp.cli.stored import ONLY, ONLY_OPTIONS, stored_results, stored_scores
 from interp.cli.vocabulary import FROM_1, Spelling
 from interp.core.errors import OptionError
 from interp.core.order import BY
@@ -95,3 +96,18 @@ def _values_of(table: HeadTable, rows: pd.DataFrame) -> Any:
     asked: Any = rows[HEADS].astype(str)
     there: Any = values[HEADS].astype(str)
     return values.loc[pd.MultiIndex.from_frame(there).isin(pd.MultiIndex.from_frame(asked))]
+
+
+@command(
+    over="nothing",
+    arguments=("folder",),
+    out="rows",
+    text="interp.cli.stored:frame_text",
+    example="interp results list results --csv",
+)
+def list(run: Run, folder: Path = Path("results")) -> pd.DataFrame:
+    """List the results of a folder: model, metric, settings and size."""
+    from interp.core.dataset import listing
+
+    frame = listing(stored_results(folder))
+    return frame if run.form is not None else frame.drop(columns=["result", "file"])

@@ -1,4 +1,4 @@
-"""Command `interp compare match`: heads of one model matched with those of another."""
+"""Commands `interp compare match` and `quantised`: heads matched between models, or rounded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from interp.cli.between import write_comparison
 from interp.cli.making import command
 from interp.cli.run import Input, Run
-from interp.cli.vocabulary import Spelling
+from interp.cli.vocabulary import FROM_0, FROM_1, Spelling
 
 
 def _write(run: Run, results: list[Any]) -> None:
@@ -40,4 +40,29 @@ match = command(
     },
     each=_write,
     example="interp compare match seed-0 seed-1 --method patterns -o results",
+)
+
+
+def _check(run: Run) -> None:
+    from interp.model.rounding_names import require_rounding
+
+    require_rounding(run.values["method"])
+
+
+quantised = command(
+    "interp.heads.between_models.quantised:quantised_heads",
+    options={
+        "method": Spelling(
+            type=click.STRING,
+            metavar="NAME",
+            help="int8, int4, int16 or fp8; torchao:int8, torchao:fp8, bitsandbytes:int8, "
+            "bitsandbytes:nf4 or bitsandbytes:fp4.",
+        ),
+        "k": Spelling(type=FROM_1),
+        "n_random": Spelling(type=FROM_0),
+    },
+    check=_check,
+    files=("quantised.json", "quantised.parquet", "quantised.csv"),
+    text="interp.report.printed.quantised:quantised_text",
+    example="interp compare quantised bundled:induction --method int4 -o results",
 )

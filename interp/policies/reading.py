@@ -1,4 +1,4 @@
-"""EDAtt: stop before a token whose attention lies on the newest part of the source."""
+"""EDAtt and AlignAtt: stop before a token whose attention lies on the newest part of the source."""
 
 from __future__ import annotations
 
@@ -53,3 +53,27 @@ class EDAtt:
         # a slice from -0 would be the whole row
         newest = rows[:, max(0, rows.shape[1] - self.recent) :]
         return Action(stop=newest.sum(-1) >= self.alpha)
+
+
+@dataclass(frozen=True)
+class AlignAtt:
+    """Policy that waits for more source once the most attended position is among the newest.
+
+    Args:
+        heads: the heads that align target and source.
+        recent: number of newest source positions; the larger, the later the model writes.
+        frames: source positions that count, in order; by default all but the last.
+
+    Reference: Papi, Turchi and Negri 2023, "AlignAtt: Using Attention-based Audio-Translation
+    Alignments as a Guide for Simultaneous Speech Translation" (Interspeech; arXiv 2305.11408).
+    """
+
+    names: ClassVar[tuple[str, ...]] = ("pattern",)
+    heads: Sequence[Head]
+    recent: int = 2
+    frames: Sequence[int] | None = None
+
+    def __call__(self, step: Step) -> Action:
+        """Stop before a token that is aligned with one of the newest positions."""
+        rows = source_weights(step, self.heads, self.frames)
+        return Action(stop=rows.argmax(-1) >= rows.shape[1] - self.recent)
