@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from interp.causal.checkpoint.saving import N_RANDOM, SEARCHED, Saving
 from interp.cli.making import GAME, command
 from interp.cli.name_types import MODEL_NAME
