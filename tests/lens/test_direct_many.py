@@ -125,8 +125,8 @@ def test_the_command_prints_intervals_and_nulls(run, tmp_path) -> None:
             "bundled:deceive",
             "--direct",
             file,
-            "--set",
-            f"split={split}",
+            "--per",
+            split,
             "--top",
             40,
         )
