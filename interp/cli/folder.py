@@ -50,14 +50,14 @@ class Folder(MutableMapping[str, click.Command]):
         for place in self.places:
             families = [path.parent for path in place.glob("[!_]*/__init__.py")]
             for path in sorted([*place.glob("[!_]*.py"), *filter(self._members, families)]):
-                for name in _commands_in(path) if self.several else [path.stem]:
+                for name in commands_in(path) if self.several else [path.stem]:
                     files.setdefault(name.replace("_", "-"), path)
         return files
 
     def _members(self, family: Path) -> list[str]:
         """Return the names of the commands of a family in all places."""
         paths = (path for x in self.places for path in x.glob(f"{family.name}/[!_]*.py"))
-        return sorted({name.replace("_", "-") for path in paths for name in _commands_in(path)})
+        return sorted({name.replace("_", "-") for path in paths for name in commands_in(path)})
 
     def __getitem__(self, name: str) -> click.Command:
         if name not in self._added:
@@ -150,7 +150,7 @@ class Folder(MutableMapping[str, click.Command]):
         return self._parsed[name]
 
 
-def _commands_in(file: Path) -> list[str]:
+def commands_in(file: Path) -> list[str]:
     """Return the functions of a file that are commands, without an import; else the file's name."""
     return [a or b for a, b in _MADE.findall(file.read_text("utf-8", "replace"))] or [file.stem]
 

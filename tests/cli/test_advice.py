@@ -11,7 +11,7 @@ import pytest
 from fixtures.commands import flags_of
 
 import interp
-from interp.cli.folder import leaves
+from interp.cli.folder import commands_in, leaves
 from interp.cli.main import main
 
 PACKAGE = Path(interp.__file__).parent
@@ -72,10 +72,10 @@ def strings(path: Path) -> list[tuple[int, str]]:
 def wrong(path: Path, known: dict[str, set[str]]) -> list[str]:
     """Return the options in texts of a file that the command of the text does not have."""
     inside = path.is_relative_to(COMMANDS) and path.name != "__init__.py"
-    names = path.relative_to(COMMANDS).with_suffix("").parts if inside else ()
-    own = " ".join(["interp", *names]).replace("_", "-")
+    family = " ".join(["interp", *path.relative_to(COMMANDS).parts[:-1]]) if inside else ""
+    own = [f"{family} {name}".replace("_", "-") for name in commands_in(path)]
     everywhere = set().union(*known.values()) | OTHERS
-    theirs = set().union(*(flags for name, flags in known.items() if name.startswith(own)))
+    theirs = set().union(*(known[name] for name in own if name in known))
     found = []
     for line, text in strings(path):
         for option in OPTION.finditer(text):

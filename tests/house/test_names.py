@@ -13,6 +13,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+from interp.cli.folder import commands_in
+
 ROOT = Path(__file__).parents[2] / "interp"
 # What each file of a folder defines under the same name, by the contract of the folder.
 CONTRACTS = {
@@ -54,8 +56,8 @@ def definitions(tree: ast.Module) -> Iterator[tuple[str, str]]:
 def counted(path: Path, name: str) -> bool:
     """Whether a definition is one that must be the only one of its name."""
     folder = path.parent.relative_to(ROOT).as_posix()
-    if "commands" in path.parts and (path.stem == name or path.parent.name != "commands"):
-        return False  # the command of the function of that name, and those of a family's file
+    if "commands" in path.parts and name in commands_in(path):
+        return False  # the command of the function of that name
     if folder == "planted":
         return False  # builders of models named after the head that they plant
     return name != "main" and name not in CONTRACTS.get(folder, ())
