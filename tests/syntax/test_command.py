@@ -19,7 +19,6 @@ from interp.core.errors import CheckError
 from interp.core.json_document import stored_document
 from interp.core.parquet_file import rows_from_parquet
 from interp.core.resources import folder
-from interp.syntax.attention import WordReading
 from interp.syntax.commands.study.trees import passes
 from interp.syntax.conllu import read_conllu
 from interp.syntax.result import TreeScores
@@ -250,7 +249,6 @@ def test_heads_chosen_on_one_file_and_reported_on_another(
         train=train,
         controls=False,
         seed=3,
-        reading=WordReading(to="max", attending="first"),
     )
     assert stored_document(result.stdout) == [json.loads(json.dumps(want.to_dict()))]
 
