@@ -36,11 +36,10 @@ class Folder(MutableMapping[str, click.Command]):
     Args:
         places: package by folder, to import the files by; of two files with one name the first
             counts.
-        several: a file may define several commands, as those of a family may.
     """
 
-    def __init__(self, places: Mapping[Path, str], *, several: bool = False) -> None:
-        self.places, self.several = dict(places), several
+    def __init__(self, places: Mapping[Path, str]) -> None:
+        self.places = dict(places)
         self._added: dict[str, click.Command] = {}
         self._parsed: dict[str, list[ast.stmt]] = {}
 
@@ -49,23 +48,26 @@ class Folder(MutableMapping[str, click.Command]):
         files: dict[str, Path] = {}
         for place in self.places:
             families = [path.parent for path in place.glob("[!_]*/__init__.py")]
-            for path in sorted([*place.glob("[!_]*.py"), *filter(self._members, families)]):
-                for name in commands_in(path) if self.several else [path.stem]:
+            for path in sorted([*place.glob("[!_]*.py"), *filter(self._inside, families)]):
+                for name in [path.stem] if path.is_dir() else commands_in(path):
                     files.setdefault(name.replace("_", "-"), path)
         return files
 
+    def _inside(self, family: Path) -> list[Path]:
+        """Return the files of a family in all places."""
+        return [path for x in self.places for path in x.glob(f"{family.name}/[!_]*.py")]
+
     def _members(self, family: Path) -> list[str]:
         """Return the names of the commands of a family in all places."""
-        paths = (path for x in self.places for path in x.glob(f"{family.name}/[!_]*.py"))
-        return sorted({name.replace("_", "-") for path in paths for name in commands_in(path)})
+        names = {name for path in self._inside(family) for name in commands_in(path)}
+        return sorted(name.replace("_", "-") for name in names)
 
     def __getitem__(self, name: str) -> click.Command:
         if name not in self._added:
             path = self._files[name]
             if path.is_dir():
                 inside = {x / path.stem: f"{p}.{path.stem}" for x, p in self.places.items()}
-                commands = Folder(inside, several=True)
-                self._added[name] = Family(name, commands, self._stated(name))
+                self._added[name] = Family(name, Folder(inside), self._stated(name))
                 return self._added[name]
             module = import_module(f"{self.places[path.parent]}.{path.stem}")
             member = getattr(module, function := name.replace("-", "_"), None)

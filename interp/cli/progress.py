@@ -8,17 +8,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import click
 
 from interp.cli.context import DEBUG
 from interp.cli.wrapping import plain_stream, say
 from interp.core.tokens import visible
-
-if TYPE_CHECKING:
-    pass
-
 
 _log = logging.getLogger(__name__)
 EVERY = 30.0  # seconds between two progress lines if bars cannot be drawn

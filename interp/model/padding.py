@@ -186,7 +186,7 @@ def _rows(module: nn.Module, longest: int) -> list[Tensor]:
     """
     shortest = max(2, least_length(module.config))
     vocab, generator = vocabulary(module.config), torch.Generator().manual_seed(0)
-    first = 5 if vocab > 10 else 0
+    first = 5 if vocab > 10 else 0  # the first tokens are often special
     different = vocab - first
     rows = [torch.arange(longest) % different + first]
     for n in sorted({max(shortest, n) for n in (longest - 3, longest // 2, longest // 8)}):

@@ -180,14 +180,7 @@ def gim_patching(model: Model, task: ContrastTask, level: str) -> Found:
 
     Reference: Edin et al. 2025, "GIM" (arXiv 2505.17630).
     """
-    return by_gradient(
-        model,
-        task,
-        level,
-        lambda pair: nodes_by_gradient(pair, rules=GIM),
-        lambda pair: edges_by_gradient(pair, rules=GIM),
-        units=units(lambda graph: 1),
-    )
+    return _by_rules(model, task, level, GIM)
 
 
 RELP = Rules(norm="freeze", activation="identity", split="gates")
@@ -214,6 +207,10 @@ def relevance_patching(
     Reference: Jafari et al. 2025, "RelP" (arXiv 2508.21258).
     """
     rules = replace(RELP, softmax="freeze") if freeze_patterns else RELP
+    return _by_rules(model, task, level, rules)
+
+
+def _by_rules(model: Model, task: ContrastTask, level: str, rules: Rules) -> Found:
     return by_gradient(
         model,
         task,

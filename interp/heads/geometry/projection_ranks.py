@@ -125,9 +125,7 @@ def ov_directions(model, *, share: float = 0.9):
     Reference: Singhania et al. 2024, "Loki" (arXiv 2406.02542), for the share of 90 %; this
     project, for circuits.
     """
-    circuits = {site: model.weights_of(site).OV for site in circuit_sites(model.sites)}
-    ranks = {site: rank_at(c.singular_values(), share) for site, c in circuits.items()}
-    return {site: x.nan_to_num(0.0) for site, x in ranks.items()}
+    return _circuit_ranks(model, "OV", share)
 
 
 @weights(unit="directions", low=0.0, requires=("qk",), end="low")
@@ -145,9 +143,13 @@ def qk_directions(model, *, share: float = 0.9):
     Reference: Singhania et al. 2024, "Loki" (arXiv 2406.02542), for the share of 90 %; this
     project, for circuits.
     """
-    circuits = {site: model.weights_of(site).QK for site in circuit_sites(model.sites)}
-    ranks = {site: rank_at(c.singular_values(), share) for site, c in circuits.items()}
-    return {site: x.nan_to_num(0.0) for site, x in ranks.items()}
+    return _circuit_ranks(model, "QK", share)
+
+
+def _circuit_ranks(model: Any, circuit: str, share: float) -> dict[Any, Tensor]:
+    sites = circuit_sites(model.sites)
+    spectra = {site: getattr(model.weights_of(site), circuit).singular_values() for site in sites}
+    return {site: rank_at(x, share).nan_to_num(0.0) for site, x in spectra.items()}
 
 
 @weights(unit="directions", low=0.0, requires=("qk", "ov"), end="low")
