@@ -65,30 +65,38 @@ def lab(folder: Path) -> Iterator[str]:
         "--LabApp.news_url=None",
         "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
     ]
-    log = (folder / "lab.log").open("w")
-    server = subprocess.Popen(
-        command, env=os.environ | own, cwd=folder, stdout=log, stderr=subprocess.STDOUT
-    )
+    told = folder / "lab.log"
     address = f"http://127.0.0.1:{port}"
+    with told.open("w") as log:
+        server = subprocess.Popen(
+            command, env=os.environ | own, cwd=folder, stdout=log, stderr=subprocess.STDOUT
+        )
+        try:
+            end = time.monotonic() + SECONDS
+            while True:
+                try:
+                    urllib.request.urlopen(f"{address}/api/status?token={token}", timeout=5).close()
+                    break
+                except OSError:
+                    assert server.poll() is None, told.read_text()
+                    assert time.monotonic() < end, told.read_text()
+                    time.sleep(0.2)
+            yield f"{address}/lab/tree/live.ipynb?token={token}&reset"
+            for kernel in kernels(address, token):
+                asked = f"{address}/api/kernels/{kernel['id']}?token={token}"
+                urllib.request.urlopen(urllib.request.Request(asked, method="DELETE"), timeout=120)
+        finally:
+            ended(server)
+
+
+def ended(server: subprocess.Popen[bytes]) -> None:
+    """Stop a server; how long it takes to say goodbye on a busy machine is not tested."""
+    server.terminate()
     try:
-        end = time.monotonic() + SECONDS
-        while True:
-            try:
-                urllib.request.urlopen(f"{address}/api/status?token={token}", timeout=5).close()
-                break
-            except OSError:
-                told = (folder / "lab.log").read_text()
-                assert server.poll() is None, told
-                assert time.monotonic() < end, told
-                time.sleep(0.2)
-        yield f"{address}/lab/tree/live.ipynb?token={token}&reset"
-        for kernel in kernels(address, token):
-            asked = f"{address}/api/kernels/{kernel['id']}?token={token}"
-            urllib.request.urlopen(urllib.request.Request(asked, method="DELETE"), timeout=30)
-    finally:
-        server.terminate()
         server.wait(30)
-        log.close()
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
 
 
 def kernels(address: str, token: str) -> list[dict]:
