@@ -24,13 +24,8 @@ if TYPE_CHECKING:
 LEVEL = 0.05  # of the corrected p of a change
 LEAST = 0.05  # share by which a behaviour must change to be said
 SAID = 3  # rules of a sentence
-_APART = ("rule:", "control_", "explained_rules_part_")  # metrics of rows that are not compared
+_APART = ("entry:", "control_", "explained_rules_part_")  # metrics of rows that are not compared
 _NEAR = (0.16, 0.84)  # quantiles at one standard error
-_STATUS = {
-    "rules": "by rules",
-    "position": "by position alone",
-    "unclear": "by nothing that was tried",
-}
 
 
 def compare_profiles(a: Profile, b: Profile) -> ResultRows:
@@ -225,10 +220,7 @@ def _change(head: tuple, rows: list[dict[str, Any]]) -> dict[str, Any] | None:
     ]
     if not shares:
         return None
-    had, has = (
-        {x["rule"] for x in one["labels"]} if one["status"] == "rules" else set()
-        for one in (before, after)
-    )
+    had, has = ({x["rule"] for x in one["entries"] if not x["avoided"]} for one in (before, after))
     rules = [r for r in shares if r["metric"].startswith(ON)]
     named = [r for r in rules if r["metric"].removeprefix(ON) in had | has] or rules
     named = ordered_by(named, lambda r: abs(r["score"]))[:SAID]
@@ -244,8 +236,7 @@ def _change(head: tuple, rows: list[dict[str, Any]]) -> dict[str, Any] | None:
         parts = [f"{name} {_percent(r['score_a'])}, now {_percent(r['score_b'])} {_points(r)}"]
     text = "; ".join(parts)
     if before["status"] != after["status"]:
-        was, now = (_STATUS.get(one["status"], "") for one in (before, after))
-        text += f"; described {was} before, {now} now"
+        text += f"; {before['status']} before, {after['status']} now"
     place = {name: before[name] for name in ("stack", "layer", "head", "name")}
     largest = max(abs(r["score"]) for r in shares)
     return {**place, "sentence": f"{text[0].upper()}{text[1:]}.", "largest": largest}

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 KINDS = {
     "strongest": "the queries with the largest attention on one key",
     "uniform": "queries at random, one of every fifth of the largest attention",
-    "surprise": "the queries whose attention the rules predict worst",
+    "surprise": "the queries whose attention all rules together predict worst",
 }
 EACH = 5  # examples of a kind
-OF_RULE = 3  # examples of a rule
+OF_ENTRY = 3  # examples of an entry
 BEFORE, AFTER = 40, 6  # tokens of context
 
 
@@ -35,14 +35,15 @@ def examples_of(
     head: int,
     seed: int,
     texts: dict[int, tuple[str, ...]],
-    rules: Mapping[int, str],
+    owners: Sequence[Int[np.ndarray, " row"]],
+    entries: Mapping[int, str],
     each: int = EACH,
-) -> tuple[list[dict[str, Any]], dict[str, list[dict[str, Any]]]]:
-    """Return examples of one head, and of each of its rules.
+) -> tuple[list[dict[str, Any]], dict[int, list[dict[str, Any]]]]:
+    """Return examples of one head, and of each entry of its list, by number.
 
     Equal values are ordered by a hash, and bins are of equal numbers of queries, so that ties empty
-    no bin; a kind shows one query of a document while there are enough documents. Examples of a
-    rule are the strongest queries on whose largest key it fires, if possible alone.
+    no bin; a kind shows one query of a document while there are enough documents. Examples of an
+    entry are the strongest queries whose largest key it holds.
     """
     of = np.concatenate([np.full(len(w.queries), at) for at, w in enumerate(windows)])
     row = np.concatenate([np.arange(len(w.queries)) for w in windows])
@@ -55,21 +56,19 @@ def examples_of(
         "uniform": _of_bins(real, peak, chance, each),
         "surprise": _first(real, (-surprise, chance), of, each),
     }
-    bits = np.concatenate([np.unpackbits(x[head], axis=-1) for x in judged.fired])
+    owner = np.concatenate([*owners])
 
     def shown(kind: str, at: int) -> dict[str, Any]:
         here = int(of[at])
         example = _example(model, windows[here], int(row[at]), judged, here, head, kind, texts)
-        return {**example, "rules": [name for rule, name in rules.items() if bits[at, rule]]}
+        return {**example, "entry": entries.get(int(owner[at]), "")}
 
     plain = [shown(kind, at) for kind, places in chosen.items() for at in places]
-    fired = bits[:, [*rules]].sum(1) if rules else np.zeros(len(of))
-    by_rule = {}
-    for rule, name in rules.items():
-        mine = real[bits[real, rule] == 1]
-        places = _first(mine, (fired > 1, -peak, chance), of, OF_RULE)
-        by_rule[name] = [shown("rule", at) for at in places]
-    return plain, by_rule
+    by_entry = {}
+    for number in entries:
+        places = _first(real[owner[real] == number], (-peak, chance), of, OF_ENTRY)
+        by_entry[number] = [shown("entry", at) for at in places]
+    return plain, by_entry
 
 
 def examples_at(
@@ -89,7 +88,7 @@ def examples_at(
     first = np.array([judged.keys[w][head, r, 0] for w, r, _ in edges])
     places = _first(np.arange(len(edges)), (first != key, -peak, of), of, n)
     return [
-        _example(model, windows[of[at]], int(row[at]), judged, int(of[at]), head, "rule", texts)
+        _example(model, windows[of[at]], int(row[at]), judged, int(of[at]), head, "entry", texts)
         for at in places
     ]
 

@@ -16,10 +16,7 @@ from interp.profiles.log_linear import (
     Features,
     Sheet,
     fit_row_models,
-    fit_single_rules,
-    log_rows,
     logits_of_position,
-    mass_on_rules,
     position_features,
     sparse,
 )
@@ -39,7 +36,6 @@ NOWHERE = 1e-5
 _EVERY = 4  # documents per document whose curvature is summed
 _TABLE = 2**25  # entries of the logits of position that are held for all pairs
 ALL = slice(None)
-_SINGLE = 48  # documents on which single rules are fitted, if a part has as many
 _CHUNK = 32  # queries of a sheet of positions
 
 
@@ -52,14 +48,12 @@ class Description(StoredArrays):
         position: parameters of all features of positions.
         rules: parameters of the rules, on top of position; 0 for one that a head does not need.
         tokens: the bilinear function of the two tokens, on top of the rules.
-        alone: parameter of every rule that is alone on top of position.
     """
 
     offset: Float[Tensor, "head feature"]
     position: Float[Tensor, "head feature"]
     rules: Float[Tensor, "head rule"]
     tokens: Float[Tensor, "head query key"]
-    alone: Float[Tensor, "head rule"]
 
 
 def describe(
@@ -78,7 +72,6 @@ def describe(
         torch.zeros(look.n_heads, n_features),
         torch.zeros(look.n_heads, len(look.rules)),
         torch.zeros(total["tokens"].shape),
-        torch.zeros(look.n_heads, len(look.rules)),
     )
     for sites, heads in visible_groups(look, sums):
         part = _Part(look, windows, groups, sums, sites, heads, live)
@@ -102,9 +95,6 @@ def describe(
             )
             part.rules = fit.parameters
             description.rules[heads.unsqueeze(1), live.nonzero().T] = fit.parameters
-            description.alone[heads.unsqueeze(1), live.nonzero().T] = fit_single_rules(
-                *part.rows_of_rules()
-            )
         advance()
         description.tokens[heads] = fit_tokens(part.token_groups())
         advance()
@@ -177,23 +167,6 @@ class _Part:
         for window, weight, visible in chain.from_iterable(self.places):
             base = self._base(window, heads)
             yield Sheet(self._fired(window), visible, weight[heads], base)
-
-    def rows_of_rules(self) -> tuple[Iterator[tuple[Tensor, Tensor]], Tensor]:
-        """Return what the fits of single rules need, from the first groups of enough documents.
-
-        They have one parameter each, so that a few documents suffice.
-        """
-        sizes = np.cumsum([len(group) for group in self.places])
-        n = 1 + int(np.searchsorted(sizes, _SINGLE)) if sizes[-1] > _SINGLE else len(sizes)
-        observed = sum(mine.rules[self.heads][:, self.live] for mine in self.sums[:n])
-        assert isinstance(observed, torch.Tensor)
-
-        def rows() -> Iterator[tuple[Tensor, Tensor]]:
-            for window, weight, visible in chain.from_iterable(self.places[:n]):
-                position = log_rows(self._base(window), visible).exp()
-                yield mass_on_rules(position, self._fired(window).dense()), weight
-
-        return rows(), observed
 
     def _base(self, window: TextWindow, heads: Int[Tensor, " head"] | slice = ALL) -> Tensor:
         """Return the logits of position on a window, from one table where it is small."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from interp.model.calls.sites import Site
     from interp.model.model import Model
     from interp.profiles.corpus import TextWindow
+    from interp.profiles.kept_rows import KeptRows
 
 GROUPS = 16  # of windows, half of each part: what a resumed run repeats, and a step of the tokens
 
@@ -101,8 +102,13 @@ class Look:
         )
 
 
-def first_look(look: Look, windows: Sequence[TextWindow], advance: Callable[[], Any]) -> Sums:
-    """Run the model on a group of windows and sum what the fits need."""
+def first_look(
+    look: Look,
+    windows: Sequence[TextWindow],
+    advance: Callable[[], Any],
+    kept: KeptRows | None = None,
+) -> Sums:
+    """Run the model on a group of windows, sum what the fits need, and keep the rows if asked."""
     size = look.vectors.shape[1]
     heads, rules = look.n_heads, len(look.rules)
     n_features = len(position_features(np.array([2]), 3))
@@ -129,6 +135,8 @@ def first_look(look: Look, windows: Sequence[TextWindow], advance: Callable[[], 
             total.position[at] += (flat @ places.T).double()
             total.tokens[at] += queries.T @ (rows.mass @ keys)
             weight[at] = rows.weight
+            if kept is not None:
+                kept.add(window, at, rows)
             visible[order[at.start]] = rows.visible
             total.uniform[at] += row_divergence(rows, uniform_rows(rows.visible)).double().sum(1)
 

@@ -177,7 +177,9 @@ def _head(
             {
                 "status": one["status"],
                 "sentence": one["sentence"],
-                "labels": [{k: v for k, v in x.items() if k != "examples"} for x in one["labels"]],
+                "entries": [
+                    {k: v for k, v in x.items() if k != "examples"} for x in one["entries"]
+                ],
             }
         ),
     }

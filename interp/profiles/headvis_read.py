@@ -101,8 +101,7 @@ def read_headvis(folder: str | os.PathLike) -> HeadVisTree:
             facts, shown = _head(_object(document, f"{HEADS}/{file}"), f"{place / HEADS / file}")
             examples += [{"name": name, **x} for x in shown]
         descriptions.append(
-            {**about, "name": name, "status": "", "sentence": "", "labels": [], "avoided": []}
-            | facts
+            {**about, "name": name, "status": "", "sentence": "", "entries": []} | facts
         )
     if not rows:
         raise StoreError(f"{place / SCATTER} has no head with a number; expected a row per head")

@@ -1,15 +1,14 @@
-"""Shares with their intervals over documents, and what may be said of a head."""
+"""Shares of the pattern that row models explain, with their intervals over documents."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from interp.core.statistics import RatioBootstrap
-from interp.core.ties import largest
 from interp.profiles.second_look import CONTROLS, MEASURES, RUNGS, JudgedRows
 
 if TYPE_CHECKING:
@@ -17,10 +16,6 @@ if TYPE_CHECKING:
 
     from interp.profiles.rules import KeyRule
 
-LEAST_GAIN = 0.01  # share of the pattern that the rules must explain beyond position
-LEAST_NATS = 0.005  # per unit of attention off the sink, that they must explain beyond position
-LEAST_SHARE = 0.05  # of the attention off the sink, from which a rule is named
-LEAST_POSITION = 0.25  # share of the pattern from which a head is described by position
 DRAWS = 1000
 _LOWER = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.16, 0.25, 0.4)
 PROBABILITIES = (*_LOWER, 0.5, *(round(1 - p, 4) for p in reversed(_LOWER)))
@@ -50,54 +45,6 @@ class Number:
     def plain(self) -> dict[str, float]:
         """Return value and 95 % interval as plain data."""
         return {"value": self.value, "low": self.low, "high": self.high}
-
-
-@dataclass(frozen=True)
-class Label:
-    """A rule that describes a head.
-
-    Args:
-        rule: its name.
-        phrase: its words.
-        share: of the attention off the sink, split evenly where several rules of the head fire.
-        position: the same share of the row that position predicts.
-        total: share without the split.
-        expected: share that the model of position puts there.
-        nats: parameter of the rule, mean of both parts.
-        alone: share of the pattern that position and this rule alone explain beyond position.
-    """
-
-    rule: str
-    phrase: str
-    share: Number
-    position: float
-    total: float
-    expected: float
-    nats: float
-    alone: Number
-
-    def plain(self) -> dict[str, Any]:
-        """Return the label as plain data."""
-        return {**vars(self), "share": self.share.plain(), "alone": self.alone.plain()}
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The judged numbers and labels of one head.
-
-    Args:
-        status: "rules" if the rules beat position on both parts, "position" if position alone
-            explains the head, else "unclear".
-        labels: rules to which the head attends more than position says, the largest share first;
-            for a head that is not described by rules, the nearest one.
-        avoided: rules to which it attends less.
-        numbers: shares and means by name.
-    """
-
-    status: str
-    labels: tuple[Label, ...]
-    avoided: tuple[Label, ...]
-    numbers: Mapping[str, Number] = field(default_factory=dict)
 
 
 def ratio(
@@ -144,12 +91,7 @@ class Judge:
         sums = {
             "nats": judged.nats,
             "measures": judged.measures,
-            "shared": judged.shared,
-            "guessed": judged.guessed,
             "total": judged.total,
-            "expected": judged.expected,
-            "alone": judged.alone,
-            "uncovered": judged.uncovered,
         }
         self.sums = {
             name: cluster_sums(value.astype(np.float64), at, self.n) for name, value in sums.items()
@@ -176,72 +118,13 @@ class Judge:
         top = self.nats(head, over) - self.nats(head, name)
         return self.ratio(part, top, self.nats(head, "uniform"))
 
-    def answer(self, head: int) -> Answer:
-        """Return all numbers of a head, and its labels if they hold on both parts."""
-        numbers = self._numbers(head)
-        weight = self.sums["measures"][:, head, 0]
-        beats = all(
-            (
-                (content := self.gain(head, "rules", "swapped_document", part)).low > 0
-                and (gain := self.gain(head, "rules", "position", part)).low > 0
-                and gain.value >= LEAST_GAIN
-                and content.value >= LEAST_GAIN
-                and self._nats_gained(head, part) >= LEAST_NATS
-            )
-            for part in (0, 1)
-        )
-        attends = [self._label(head, rule) for rule in self.held(head, sign=1)]
-        attends = sorted(
-            (x for x in attends if x.share.low - x.position > 0 and _named(x)),
-            key=lambda x: -x.share.value,
-        )
-        avoids = [self._label(head, rule) for rule in self.held(head, sign=-1)]
-        avoids = sorted(
-            (x for x in avoids if x.expected - x.total >= LEAST_SHARE),
-            key=lambda x: x.total - x.expected,
-        )
-        if weight.sum() > 0 and beats and (attends or avoids):
-            return Answer("rules", tuple(attends), tuple(avoids), numbers)
-        by_place = all(
-            (explained := self.explained(head, "position", part)).low > 0
-            and explained.value >= LEAST_POSITION
-            for part in (0, 1)
-        )
-        status = "position" if by_place else "unclear"
-        return Answer(status, self._nearest(head), (), numbers)
-
-    def _nats_gained(self, head: int, part: int) -> float:
-        rows = self.rows[part]
-        gained = (self.nats(head, "position") - self.nats(head, "rules"))[rows].sum()
-        return float(gained / max(self.sums["measures"][rows, head, 0].sum(), 1e-9))
-
     def held(self, head: int, sign: int) -> list[int]:
         """Return the rules that both parts keep, with one sign."""
         both = (np.sign(self.parameters[:, head]) == sign).all(0)
         return np.flatnonzero(both).tolist()
 
-    def _label(self, head: int, rule: int) -> Label:
-        weight = self.sums["measures"][:, head, 0]
-        total = max(weight.sum(), 1e-9)
-        return Label(
-            self.rules[rule].name,
-            self.rules[rule].phrase,
-            self.ratio(None, self.sums["shared"][:, head, rule], weight),
-            float(self.sums["guessed"][:, head, rule].sum() / total),
-            float(self.sums["total"][:, head, rule].sum() / total),
-            float(self.sums["expected"][:, head, rule].sum() / total),
-            float(self.parameters[:, head, rule].mean()),
-            self.ratio(None, self.sums["alone"][:, head, rule], self.nats(head, "uniform")),
-        )
-
-    def _nearest(self, head: int) -> tuple[Label, ...]:
-        """Return the rule with the most attention beyond what position says."""
-        excess = (self.sums["total"][:, head] - self.sums["expected"][:, head]).sum(0)
-        if not len(excess) or self.sums["measures"][:, head, 0].sum() <= 0:
-            return ()
-        return (self._label(head, largest(excess)),)
-
-    def _numbers(self, head: int) -> dict[str, Number]:
+    def numbers(self, head: int) -> dict[str, Number]:
+        """Return all numbers of a head but those of its list."""
         measure = dict(zip(MEASURES, self.sums["measures"][:, head].T, strict=True))
         weight = measure["weight"]
         numbers = {
@@ -250,7 +133,6 @@ class Judge:
             "distance": self.ratio(None, measure["distance"], weight),
             "largest_weight": self.ratio(None, measure["largest"], weight),
             "pattern": self.ratio(None, self.nats(head, "uniform"), weight),
-            "uncovered": self.ratio(None, self.sums["uncovered"][:, head], weight),
         }
         for rung in RUNGS[1:]:
             numbers[f"explained_{rung}"] = self.explained(head, rung)
@@ -261,12 +143,6 @@ class Judge:
         for control in CONTROLS:
             numbers[f"control_{control}"] = self.explained(head, control)
         return numbers
-
-
-def _named(label: Label) -> bool:
-    """Return True for a rule with a share, and a gain over position, that are worth a word."""
-    gain = label.share.value - label.position
-    return label.share.value >= LEAST_SHARE and gain >= LEAST_SHARE / 2
 
 
 def cluster_sums(values: np.ndarray, at: Int[np.ndarray, " window"], n: int) -> np.ndarray:

@@ -19,7 +19,7 @@ from interp.model.segments import special_ids
 from interp.profiles.corpus import DocumentCorpus, Sample, TextWindow, sample_corpus
 from interp.profiles.explain import Description, describe
 from interp.profiles.first_look import Look, first_look, groups_of
-from interp.profiles.judgement import DRAWS, LEAST_SHARE, PROBABILITIES, cluster_sums, ratio
+from interp.profiles.judgement import DRAWS, PROBABILITIES, cluster_sums, ratio
 from interp.profiles.result import EXPLAINED, head_name
 from interp.profiles.rows_read import described_sites
 from interp.profiles.rules import chosen_rules
@@ -207,6 +207,9 @@ def _judged(
     judged = second_look(look, rest, others, description, seed, lambda: None)
     steps.advance()
     return _Sums.of(judged, rest, description.rules.numpy())
+
+
+LEAST_SHARE = 0.05  # of the attention off the sink, from which a rule is named
 
 
 @dataclass(frozen=True, eq=False)

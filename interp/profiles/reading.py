@@ -52,6 +52,23 @@ RARE, FREQUENT = 5e-4, 1e-2  # share of a token in the corpus
 ENDINGS = {"past": "ed", "present": "ing", "plural": "s"}
 """Endings of content words of at least four letters."""
 
+CLASSES = {
+    "stop": "ends of sentences",
+    "quote": "quotation marks",
+    "delimiter": "delimiters",
+    "newline": "line ends",
+    "number": "numbers",
+    "article": "articles",
+    "pronoun": "pronouns",
+    "possessive": "possessives and demonstratives",
+    "conjunction": "conjunctions",
+    "preposition": "prepositions",
+    "auxiliary": "auxiliary verbs",
+    "function": "function words",
+    "capital": "capitalised words",
+}
+"""Words for classes of tokens, the narrower ones first."""
+
 
 @dataclass(frozen=True, eq=False)
 class Reading:
@@ -118,6 +135,13 @@ class TokenReader:
         kinds += [long and lower.endswith(end) for end in ENDINGS.values()]
         kinds += [lower in FUNCTION_WORDS, bare[:1].isalnum()]
         return lower, text[:1].isspace(), kinds
+
+    def classes(self, index: int) -> list[str]:
+        """Return the classes of words and signs that a token is of, in words."""
+        flags = dict(
+            zip((*KINDS, *WORDS, *ENDINGS, "function", "word"), self._known(index)[2], strict=True)
+        )
+        return [words for name, words in CLASSES.items() if flags.get(name)]
 
     def read(self, ids: Sequence[int]) -> Reading:
         """Label the tokens of a document."""

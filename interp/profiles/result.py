@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from interp.core.head import Head
     from interp.profiles.explain import Description
+    from interp.profiles.judged_lists import HeadList
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +87,7 @@ UNITS = {
 """Units of the metrics that are not shares of the pattern (of its KL from the uniform row)."""
 
 
-_DESCRIBED = ("stack", "layer", "head", "name", "status", "labels", "avoided")
+_DESCRIBED = ("stack", "layer", "head", "name", "status", "entries")
 _ROW = ("stack", "layer", "head", "metric", "score", "low", "high", "null", "n", "unit")
 
 
@@ -98,8 +99,8 @@ class Profile(Result):
         rows: a number per head and metric, with its interval over documents.
         quantiles: of the bootstrap behind each row, at the `PROBABILITIES` of
             `interp.profiles.judgement`.
-        descriptions: of every head: status, labels and the numbers of its sentence, which is made
-            of them; where the model predicts tokens,
+        descriptions: of every head: status (its grade), the entries of its list, and the numbers of
+            its sentence, which is made of them; where the model predicts tokens,
             its effect on the loss and what it writes.
         examples: queries with their keys and context, by head and kind.
         provenance: model, corpus, rules and settings.
@@ -162,7 +163,7 @@ class Profile(Result):
         return interval_between(self.quantiles, PROBABILITIES, level)
 
     def description(self, head: str | Head) -> Mapping[str, Any]:
-        """Return status, sentence and labels of one head.
+        """Return status, sentence and entries of one head.
 
         Raises:
             UnknownName: the profile has no such head.
@@ -173,7 +174,7 @@ class Profile(Result):
         return by_name[str(head)]
 
     def about(self, head: str | Head, *, n_examples: int = 2) -> str:
-        """Return one screen of text on a head: the sentence, shares, rules, effects, examples.
+        """Return one screen of text on a head: the sentence, shares, entries, effects, examples.
 
         Args:
             head: name of the head, such as L5H4.
@@ -214,17 +215,16 @@ class Profile(Result):
         return pd.DataFrame(every.groupby(level=["stack", "layer"], sort=False).mean())
 
     def counts(self) -> dict[str, int]:
-        """Return the number of heads of each status: rules, position, unclear."""
+        """Return the number of heads of each grade: described, in part, not described."""
+        from interp.profiles.judged_lists import GRADES
+
         status = [row["status"] for row in self.descriptions]
-        return {name: status.count(name) for name in ("rules", "position", "unclear")}
+        return {name: status.count(name) for name in GRADES}
 
     def __repr__(self) -> str:
-        counts = self.counts()
-        return (
-            f"Profile of {len(self.descriptions)} heads on {self.provenance.get('corpus', '')}: "
-            f"{counts['rules']} by rules beyond position, {counts['position']} by position, "
-            f"{counts['unclear']} unclear"
-        )
+        counts = ", ".join(f"{n} {name}" for name, n in self.counts().items())
+        corpus = self.provenance.get("corpus", "")
+        return f"Profile of {len(self.descriptions)} heads on {corpus}: {counts}"
 
 
 def head_name(stack: str, layer: int, head: int, many: bool) -> str:
@@ -233,17 +233,29 @@ def head_name(stack: str, layer: int, head: int, many: bool) -> str:
 
 
 def number_rows(
-    where: Mapping[str, Any], numbers: Mapping[str, Any], labels: Sequence[Any], n: int
+    where: Mapping[str, Any], numbers: Mapping[str, Any], described: HeadList, n: int
 ) -> tuple[list[dict[str, Any]], list[tuple[float, ...]]]:
     """Return the long rows of one head, and the quantiles behind each."""
     nan = float("nan")
-    swapped = numbers["control_swapped_document"].value
-    every = [
-        (name, one, swapped if name == "explained_rules" else nan, UNITS.get(name, EXPLAINED))
-        for name, one in numbers.items()
+    every = {**numbers, **described.numbers}
+    nulls = {
+        "explained_rules": every["control_swapped_document"].value,
+        "explained_list": getattr(every.get("control_list_swapped_document"), "value", nan),
+    }
+    rows = [
+        (
+            name,
+            one,
+            nulls.get(name, nan),
+            n if name in numbers else described.n,
+            UNITS.get(name, EXPLAINED),
+        )
+        for name, one in every.items()
     ]
-    every += [(f"rule:{label.rule}", label.share, label.position, OFF_SINK) for label in labels]
-    return _rows_of(where, [(name, one, null, n, unit) for name, one, null, unit in every])
+    rows += [
+        (f"entry:{x.name}", x.share, x.position, described.n, OFF_SINK) for x in described.entries
+    ]
+    return _rows_of(where, rows)
 
 
 def effect_rows(

@@ -23,11 +23,22 @@ from interp.profiles.corpus import DocumentCorpus, Sample, sample_corpus
 from interp.profiles.dimensions import dimensions_read
 from interp.profiles.edges import edges_per_window
 from interp.profiles.effects import EffectOptions, Effects, measure_effects
+from interp.profiles.entries import key_sets
 from interp.profiles.examples import examples_of
 from interp.profiles.explain import EVERYWHERE, NOWHERE, Description, describe
 from interp.profiles.first_look import Look, Sums, first_look, groups_of
 from interp.profiles.head_edges import HeadEdges
+from interp.profiles.judged_lists import ListJudge
 from interp.profiles.judgement import Judge
+from interp.profiles.kept_rows import KeptRows
+from interp.profiles.listed_site import (
+    FITTED,
+    ListedSite,
+    Listing,
+    SitePages,
+    listed_site,
+    visible_of,
+)
 from interp.profiles.predictions import prediction_of
 from interp.profiles.reads import TokenReads
 from interp.profiles.result import Profile, effect_rows, head_name, number_rows, row_model_of
@@ -121,7 +132,8 @@ def profile(
     sites = [site for site in sites if any(s is site for s, _ in wanted)]
     windows = sample.windows
     ids = np.concatenate([window.ids for window in windows])
-    look = Look(loaded, sites, chosen, token_vectors(loaded, ids), ids)
+    fitting = np.concatenate([window.ids for window in windows if window.part == FITTED])
+    look = Look(loaded, sites, chosen, token_vectors(loaded, ids), fitting)
     measured_effects = EffectOptions(
         prediction_of(loaded, sites, seed) if effects else "not asked for",
         n_ablated,
@@ -138,13 +150,13 @@ def profile(
         resume=resume,
         shard=Shard.parse(shard) if isinstance(shard, str) else shard,
         progress=progress,
-        total=2 * len(windows) + 8 + measured_effects.n_steps(windows),
+        total=2 * (len(windows) + len(sites)) + 8 + measured_effects.n_steps(windows),
     )
-    groups = groups_of(windows)
+    groups, kept = groups_of(windows), KeptRows(look.n_heads)
     sizes = [len(group) for group in groups]
     sums = steps.phase(
         [f"sums {at}" for at in range(len(groups))],
-        lambda at: first_look(look, [windows[i] for i in groups[at]], steps.advance),
+        lambda at: first_look(look, [windows[i] for i in groups[at]], steps.advance, kept),
         Sums,
         sizes,
     )
@@ -156,6 +168,18 @@ def profile(
         lambda at: describe(look, windows, groups[sides[at]], sums[sides[at]], live, steps.advance),
         Description,
         [4, 4],
+    )
+    sets = key_sets(chosen, causal=all(site.causal for site in sites))
+    listing = Listing(look, windows, sets, kept)
+    listed = steps.phase(
+        [f"lists {site.name}" for site in sites],
+        lambda at: listed_site(
+            SitePages(listing, visible_of(sums, groups, at), sites[at], fitted[FITTED]),
+            lambda i: next_document(windows, i),
+            steps.advance,
+        ),
+        ListedSite,
+        [2] * len(sites),
     )
     judged = steps.phase(
         [f"judged {at}" for at in range(len(groups))],
@@ -194,7 +218,13 @@ def profile(
         made_by="interp.profile",
         options=size,
     )
-    result = _answered(loaded, look, sample, whole, parameters, measured, wanted, seed, provenance)
+    lists = [
+        ListJudge(one, sample, sets, look.reader, lambda token: words(loaded, (token,))[0], seed)
+        for one in listed
+    ]
+    result = _answered(
+        loaded, look, sample, whole, parameters, lists, measured, wanted, seed, provenance
+    )
     places = [look.places[site].start + h for site, h in wanted]
     return replace(result, row_model=row_model_of(fitted, places, provenance["rules"], ids))
 
@@ -250,6 +280,7 @@ def _answered(
     sample: Sample,
     whole: JudgedRows,
     parameters: np.ndarray,
+    lists: Sequence[ListJudge],
     effects: Effects,
     wanted: Sequence[tuple],
     seed: int,
@@ -269,31 +300,32 @@ def _answered(
     several = BehaviourFacts(model, windows, whole, look.rules, effects.edges, seed)
     many = len({site.stack for site in look.sites}) > 1
     rows, quantiles, descriptions, examples = [], [], [], []
-    order = [rule.name for rule in look.rules]
     texts: dict[int, tuple[str, ...]] = {}
     for site, h in wanted:
         place = look.places[site].start + h
-        answer = judge.answer(place)
+        numbers = judge.numbers(place)
+        judges = lists[look.sites.index(site)]
+        described = judges.of(h)
         name = head_name(site.stack, site.layer, h, many)
         where = {"stack": site.stack, "layer": site.layer, "head": h}
-        more, ends = number_rows(where, answer.numbers, answer.labels, judge.n)
+        more, ends = number_rows(where, numbers, described, judge.n)
         mine, edges = effects.of(place), HeadEdges.of(whole, place)
         read = dimensions_read(edges, several.cluster_of, judge.n)
         added, added_ends = effect_rows(where, {**read, **mine.numbers})
         rows += more + added
         quantiles += ends + added_ends
-        named = {order.index(label.rule): label.rule for label in answer.labels}
-        plain, of_rules = examples_of(model, windows, whole, place, seed, texts, named)
+        entries = {one.number: one.phrase for one in described.entries}
+        owners = [x[h] for x in judges.listed.owner]
+        plain, of_entry = examples_of(model, windows, whole, place, seed, texts, owners, entries)
         descriptions.append(
             {
                 **where,
                 "name": name,
-                "status": answer.status,
-                "numbers": numbers_said(answer, len(look.rules)),
-                "labels": [
-                    {**label.plain(), "examples": of_rules[label.rule]} for label in answer.labels
+                "status": described.grade,
+                "numbers": numbers_said({**numbers, **described.numbers}),
+                "entries": [
+                    {**one.plain(), "examples": of_entry[one.number]} for one in described.entries
                 ],
-                "avoided": [label.plain() for label in answer.avoided],
                 "reads": reads.of(place, lambda token: words(model, (token,))[0]),
                 **several.of(place, edges, judge.held(place, sign=1), texts),
                 **mine.plain(),

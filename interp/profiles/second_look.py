@@ -13,7 +13,7 @@ from interp.model.each_batch import each_batch
 from interp.profiles.edges import WindowEdges
 from interp.profiles.explain import Description
 from interp.profiles.first_look import Look, row_divergence, uniform_rows
-from interp.profiles.log_linear import log_normaliser, log_rows, logits_of_position, mass_on_rules
+from interp.profiles.log_linear import log_rows, logits_of_position
 from interp.profiles.rows_read import AttentionRows
 from interp.profiles.steps import StoredArrays
 from interp.profiles.token_model import token_logits
@@ -40,12 +40,8 @@ class JudgedRows(StoredArrays):
             sink.
         measures: sums of `MEASURES`; entropy (nats), distance (tokens) and largest weight are those
             of the rows off the sink, times the attention off the sink.
-        shared: mass on the rules that describe a head, split evenly where several fire.
-        guessed: the same of the row that position predicts.
         total: mass on every rule.
         expected: mass that the model of position puts on every rule.
-        alone: what every rule alone, on top of position, explains more than position, in nats.
-        uncovered: mass on keys on which no rule of the head fires.
         surprise: KL from the row of the rules, of every query, times the attention off the sink.
         largest: mass of every query on its largest keys.
         keys: the positions of these keys.
@@ -61,12 +57,8 @@ class JudgedRows(StoredArrays):
 
     nats: Float[np.ndarray, "window head model"]
     measures: Float[np.ndarray, "window head measure"]
-    shared: Float[np.ndarray, "window head rule"]
-    guessed: Float[np.ndarray, "window head rule"]
     total: Float[np.ndarray, "window head rule"]
     expected: Float[np.ndarray, "window head rule"]
-    alone: Float[np.ndarray, "window head rule"]
-    uncovered: Float[np.ndarray, "window head"]
     surprise: list[Float[np.ndarray, "head row"]]
     largest: list[Float[np.ndarray, "head row key"]]
     keys: list[Int[np.ndarray, "head row key"]]
@@ -95,7 +87,7 @@ class JudgedRows(StoredArrays):
 _EDGES = ("edge_rows", "edge_keys", "edge_fired", "edge_vectors")
 _ROWS = ("surprise", "largest", "keys", "fired", "on_key", "by_position", "weights")
 _EACH = (*_ROWS, *_EDGES)
-_WHOLE = ("nats", "measures", "shared", "guessed", "total", "expected", "alone", "uncovered")
+_WHOLE = ("nats", "measures", "total", "expected")
 
 
 def second_look(
@@ -135,7 +127,6 @@ def _one(
     masks = look.masks(window).float()
     swapped = look.masks(window, np.resize(np.asarray(other.ids), n).tolist()).float()
     position = logits_of_position(description.position, rows, n)
-    used = (description.rules != 0).float()
     models = RowModels(look, window, description, masks, swapped, position, seed)
     out = _empty(heads, len(rows), n, n_rules)
     edges = WindowEdges(window, look.sites, heads, n_edges, n_rules, seed)
@@ -158,20 +149,10 @@ def _one(
         peak = largest[..., 0].sum(1)
         sink = seen.sink.sum(1)
         out["measures"][at] = torch.stack([off, sink, entropy, distance, peak], 1)
-        mine = used[at]
-        fired = (mine @ flat).unflatten(1, masks.shape[1:])
-        split = seen.mass / fired.clamp_min(1)
-        out["shared"][at] = mine * (split.flatten(1) @ flat.T)
-        out["uncovered"][at] = (seen.mass * (fired == 0)).sum((1, 2))
         out["total"][at] = seen.mass.flatten(1) @ flat.T
         guess = torch.exp(log_rows(position[at], seen.visible)) * seen.weight[..., None]
-        on_rules = mass_on_rules(guess, masks)
-        out["expected"][at] = on_rules.sum(1)
-        parameters, weight = description.alone[at, None], seen.weight[..., None]
-        normaliser = log_normaliser(on_rules / weight.clamp_min(1e-9), parameters)
-        out["alone"][at] = parameters[:, 0] * out["total"][at] - (weight * normaliser).sum(1)
+        out["expected"][at] = guess.flatten(1) @ flat.T
         edges.add(at, sites[at.start], seen, masks, guess)
-        out["guessed"][at] = mine * ((guess / fired.clamp_min(1)).flatten(1) @ flat.T)
         out["largest"][at], out["keys"][at] = largest.half(), keys.int()
         on_largest = masks.bool()[:, each_row, keys[..., 0]].permute(1, 2, 0)
         out["fired"][at] = torch.from_numpy(np.packbits(on_largest.numpy(), axis=-1))
@@ -188,9 +169,8 @@ def _empty(heads: int, rows: int, n: int, rules: int) -> dict[str, Float[Tensor,
     zeros = {
         "nats": torch.zeros(heads, len(RUNGS) + len(CONTROLS)),
         "measures": torch.zeros(heads, len(MEASURES)),
-        "uncovered": torch.zeros(heads),
     }
-    for name in ("shared", "guessed", "total", "expected", "alone"):
+    for name in ("total", "expected"):
         zeros[name] = torch.zeros(heads, rules)
     for name in ("surprise", "weights"):
         zeros[name] = torch.zeros(heads, rows, dtype=torch.half)

@@ -6,13 +6,11 @@ A sentence is never stored: a file holds the numbers, and whoever shows them mak
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from interp.profiles.judgement import Answer
+    from interp.profiles.judgement import Number
 
 
 ALPHA = 0.05  # family-wise, over the heads that are ablated
@@ -66,22 +64,13 @@ def nats(value: float, size: float) -> str:
     return f"{value:.{digits}f}"
 
 
-SHOWN = 4  # rules named in a sentence
+FLAT = 0.05  # nats per query by which a head's rows differ from even ones, at most
+_SAID = ("off_sink", "distance", "pattern", "explained_position", "explained_list")
 
 
-def numbers_said(answer: Answer, n_rules: int) -> dict[str, Any]:
+def numbers_said(numbers: Mapping[str, Number]) -> dict[str, Any]:
     """Return the numbers that the sentence on a head states, for its description."""
-    return {name: answer.numbers[name].plain() for name in _SAID} | {"n_rules": n_rules}
-
-
-_SAID = (
-    "off_sink",
-    "distance",
-    "explained_position",
-    "explained_rules",
-    "explained_tokens",
-    "needs_context",
-)
+    return {name: numbers[name].plain() for name in _SAID}
 
 
 def sentence_of(about: Mapping[str, Any]) -> str:
@@ -94,59 +83,36 @@ def sentence_of(about: Mapping[str, Any]) -> str:
 
 def _on_attention(about: Mapping[str, Any]) -> str:
     numbers = about["numbers"]
-    off = numbers["off_sink"]["value"]
-    if math.isnan(numbers["explained_rules"]["value"]):
+    off, listed = numbers["off_sink"]["value"], numbers["explained_list"]
+    if math.isnan(listed["value"]):
         return f"Attends to the sink: {_percent(off)} of its attention goes to other tokens."
-    if about["status"] == "rules":
-        return f"{_attends(about, off)} {_explained(numbers)}"
-    if about["status"] == "position":
-        back = numbers["distance"]["value"]
-        return (
-            f"Attends by position: its attention off the sink ({_percent(off)}) goes "
-            f"{back:.1f} tokens back on average. {_explained(numbers)}"
+    of = f"its attention off the sink ({_percent(off)})"
+    if about["entries"]:
+        explains = (
+            f"This explains {_share(listed['value'])} {_interval(listed)} of its pattern on unseen "
+            f"documents, position alone {_share(numbers['explained_position']['value'])}"
         )
-    tried = (
-        f"Unclear: none of {numbers['n_rules']} rules, alone or together, predicts its attention "
-        f"off the sink ({_percent(off)}) beyond position on both parts of the text."
-    )
-    if about["labels"]:
-        near = about["labels"][0]
-        tried += (
-            f" The nearest: {_percent(near['total'])} goes {near['phrase']}, where position "
-            f"predicts {_percent(near['expected'])}."
-        )
-    return f"{tried} {_explained(numbers)}"
-
-
-def _attends(about: Mapping[str, Any], off: float) -> str:
-    parts = [
-        f"{_percent(x['share']['value'])} goes {x['phrase']} "
-        f"(by position {_percent(x['position'])})"
-        for x in about["labels"][:SHOWN]
-    ]
-    sentence = ""
-    if parts:
-        sentence = f"Of its attention off the sink ({_percent(off)}), {', '.join(parts)}."
-    if about["avoided"]:
-        x = about["avoided"][0]
-        less = f"only {_percent(x['total'])} goes {x['phrase']} "
-        less += f"(by position {_percent(x['expected'])})"
-        if not parts:
-            return f"Of its attention off the sink ({_percent(off)}), {less}."
-        sentence = f"{sentence[:-1]}; {less}."
-    return sentence
-
-
-def _explained(numbers: Mapping[str, Any]) -> str:
-    position, rules, tokens, rest = (
-        numbers[name]
-        for name in ("explained_position", "explained_rules", "explained_tokens", "needs_context")
-    )
+        return f"Of {of}, {_entries(about['entries'])}. {explains}: {about['status']}."
+    if (pattern := numbers["pattern"]["value"]) < FLAT:
+        return f"Attends evenly: {of} differs from even by {pattern:.3f} nats per query."
+    back = numbers["distance"]["value"]
     return (
-        f"Position explains {_share(position['value'])} of the pattern, the rules "
-        f"{_share(rules['value'])}, the two tokens {_share(tokens['value'])}; "
-        f"{_share(rest['value'])} {_interval(rest)} needs context."
+        f"No kind of token and no place stands out in {of}, which lies {back:.1f} tokens back on "
+        f"average. Position explains {_share(listed['value'])} {_interval(listed)} of its pattern "
+        f"on unseen documents: {about['status']}."
     )
+
+
+def _entries(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Return the entries in words: places, then other keys beside what position gives."""
+    attended = [_entry(x) for x in entries if not x["avoided"]]
+    avoided = [f"only {_entry(x)}" for x in entries if x["avoided"]]
+    return "; ".join(", ".join(part) for part in (attended, avoided) if part)
+
+
+def _entry(one: Mapping[str, Any]) -> str:
+    words = f"{_percent(one['share']['value'])} goes {one['phrase']}"
+    return words if one["place"] else f"{words} (by position {_percent(one['position'])})"
 
 
 def _percent(value: float) -> str:

@@ -1,4 +1,4 @@
-"""Profiles of heads on text in the atlas: metrics, roles by leading rule, sentences, examples."""
+"""Profiles of heads on text in the atlas: metrics, roles by first entry, sentences, examples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from interp.core.table import HeadTable
 from interp.core.ties import ordered_by
 from interp.draw.parts import made_of, plain_value
 from interp.profiles.examples import KINDS
-from interp.profiles.judgement import LEAST_GAIN, LEAST_NATS, LEAST_POSITION
+from interp.profiles.judged_lists import GRADES
 from interp.report.atlas.document import (
     HeadProfile,
     Model,
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 SHOWN = {"strongest": 2, "uniform": 1, "surprise": 1}  # examples of a kind on a card
 ELSE = 4  # examples of a card whose kinds are others
+GROUPED = {"favoured": "to tokens that it favours"}
 LEGEND = 14  # rules of the legend; heads that another one leads are counted together
-OTHER, LESS = f"{RULE}other", f"{RULE}less"
+OTHER = f"{RULE}other"
 _KNOWN = {
     "stack",
     "layer",
@@ -37,8 +38,7 @@ _KNOWN = {
     "name",
     "status",
     "sentence",
-    "labels",
-    "avoided",
+    "entries",
     "behaviours",
     "numbers",
 }
@@ -48,9 +48,12 @@ _TEXTS = {
     "distance": "Mean distance of the attention off the sink.",
     "largest_weight": "Largest share of a query's attention off the sink on one key.",
     "pattern": "What even attention leaves to explain: the KL divergence of the pattern from it.",
-    "uncovered": "Attention off the sink on keys that no rule of the head names.",
+    "uncovered": "Attention off the sink on keys of no entry of the head's list.",
     "explained_offset": "Share of the pattern that the distance explains on unseen documents.",
     "explained_position": "Share of the pattern that position explains on unseen documents.",
+    "explained_list": "Share of the pattern that position and the printed list explain on unseen "
+    "documents.",
+    "list_beyond_position": "What the list explains more than position.",
     "explained_rules": "Share of the pattern that position and the rules explain on unseen "
     "documents.",
     "explained_tokens": "Share of the pattern that position, rules and the pair of tokens explain "
@@ -64,6 +67,7 @@ _TEXTS = {
 }
 _BY_PLACE = "the same of keys that position draws"
 _NULLS = {
+    "explained_list": "the same list on the tokens of another document",
     "explained_rules": "the same rules on the tokens of another document",
     "key_dimensions": _BY_PLACE,
     "value_dimensions": _BY_PLACE,
@@ -81,7 +85,7 @@ class TextProfile(Protocol):
 
     @property
     def descriptions(self) -> Sequence[Mapping[str, Any]]:
-        """Status, sentence and labels of every head."""
+        """Status, sentence and entries of every head."""
         ...
 
     @property
@@ -111,7 +115,7 @@ def profile_table(found: TextProfile, name: str) -> HeadTable:
                 "n": int(row["n"]) if math.isfinite(score) else 0,
             }
         )
-        ruled = metric.startswith(RULE)
+        ruled = metric.startswith("entry:")
         about[name, metric] = {
             "content_hash": weights,
             "sign": texts.get(metric, ""),
@@ -129,7 +133,7 @@ def profile_name(found: TextProfile) -> str:
 def add_profile(model: Model, found: TextProfile, named: int) -> None:
     """Add roles, sentences and examples of a profile to a model that has its heads.
 
-    A head that the profile describes has the role of its leading rule; another one keeps its role.
+    A head that the profile describes has the role of its first entry; another one keeps its role.
     """
     names = [stack["name"] for stack in model["stacks"]]
     at = {(names[p["stack"]], p["layer"], p["head"]): i for i, p in enumerate(model["heads"])}
@@ -159,10 +163,11 @@ def add_profile(model: Model, found: TextProfile, named: int) -> None:
 
 
 def _leading(one: Mapping[str, Any]) -> str:
-    """Return the role of a head: its rule with the largest share, position, or unclear."""
-    if one["status"] == "rules":
-        return f"{RULE}{one['labels'][0]['rule']}" if one["labels"] else LESS
-    return POSITION if one["status"] == "position" else UNCLEAR
+    """Return the role of a head: its first entry, position, or unclear."""
+    if one["status"] == "not described":
+        return UNCLEAR
+    attended = [entry for entry in one["entries"] if not entry["avoided"]]
+    return f"{RULE}{attended[0]['rule']}" if attended else POSITION
 
 
 def _card(one: Mapping[str, Any], examples: Sequence[Mapping[str, Any]]) -> HeadProfile:
@@ -173,17 +178,14 @@ def _card(one: Mapping[str, Any], examples: Sequence[Mapping[str, Any]]) -> Head
         shown += [shown_example(x) for x in mine[first : first + n]]
     others = [x for x in examples if x["kind"] not in SHOWN][:ELSE]
     shown += [shown_example(x) for x in others]
-    held = one["status"] == "rules"
-    rules = [(_described_rule if held else _other_rule)(x) for x in one.get("labels", ())]
-    rules += [_other_rule(x) for x in one.get("avoided", ())]
     return {
         "status": str(one["status"]),
         "sentence": str(one["sentence"]),
-        "rules": rules,
+        "rules": [_row(x) for x in one.get("entries", ())],
         "examples": shown,
         "by_rule": [
             (x["phrase"], shown_example(x["examples"][0]))
-            for x in (one["labels"] if held else ())
+            for x in one["entries"]
             if x.get("examples")
         ]
         + [
@@ -210,38 +212,20 @@ def _behaviours(one: Mapping[str, Any]) -> dict[str, Any]:
     return {"clusters of its edges by what it reads": rows} if rows else {}
 
 
-def _described_rule(label: Mapping[str, Any]) -> RuleRow:
-    """Return the row of a rule of a head's description: keys of several rules count in parts."""
-    share = label["share"]
+def _row(entry: Mapping[str, Any]) -> RuleRow:
+    """Return the row of an entry of a head's list."""
+    share, gain = entry["share"], entry["gain"] or {}
     return RuleRow(
-        phrase=label["phrase"],
+        phrase=entry["phrase"],
         share=share["value"],
         share_low=finite(share["low"]),
         share_high=finite(share["high"]),
-        by_position=label["position"],
-        nats=label["nats"],
-        **_alone(label),
+        by_position=entry["position"],
+        nats=entry["nats"],
+        alone=finite(gain.get("value")),
+        alone_low=finite(gain.get("low")),
+        alone_high=finite(gain.get("high")),
     )
-
-
-def _other_rule(label: Mapping[str, Any]) -> RuleRow:
-    """Return the row of a rule that a head avoids or is near to: its undivided share."""
-    return RuleRow(
-        phrase=label["phrase"],
-        share=label["total"],
-        share_low=None,
-        share_high=None,
-        by_position=label["expected"],
-        nats=label["nats"],
-        **_alone(label),
-    )
-
-
-def _alone(label: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return the share that a rule explains without other rules; None where it is not known."""
-    number = label.get("alone", {})
-    ends = {f"alone_{end}": finite(number.get(end)) for end in ("low", "high")}
-    return {"alone": finite(number.get("value")), **ends}
 
 
 def shown_example(one: Mapping[str, Any]) -> TextExample:
@@ -262,7 +246,7 @@ def shown_example(one: Mapping[str, Any]) -> TextExample:
 def _roles(
     described: Mapping[str, tuple[str, Mapping[str, Any]]], model: Model
 ) -> tuple[list[str | None], list[Role]]:
-    """Return the role of every head, and the legend: rules by their number of heads, then rest."""
+    """Return the role of every head, and the legend: entries by number of heads, then rest."""
     leading = [role for role, _ in described.values()]
     rules = [r for r in dict.fromkeys(leading) if r.startswith(RULE)]
     first = set(sorted(rules, key=lambda r: -leading.count(r))[:LEGEND])
@@ -271,12 +255,12 @@ def _roles(
         role = described[place["label"]][0] if place["label"] in described else before
         roles.append(OTHER if role in rules and role not in first else role)
     phrases = {
-        f"{RULE}{label['rule']}": str(label["phrase"])
+        f"{RULE}{entry['rule']}": GROUPED.get(entry["rule"], str(entry["phrase"]))
         for _, one in described.values()
-        for label in one["labels"][:1]
+        for entry in one["entries"][:1]
     }
     ruled = [r for r in dict.fromkeys(roles) if r and r.startswith(RULE)]
-    last = {OTHER: 1, LESS: 2}
+    last = {OTHER: 1}
     counted = sorted(ruled, key=lambda r: (last.get(r, 0), -roles.count(r)))
     by_id = {role["id"]: role for role in model["legend"]}
     by_scores = [r for r in by_id if r in roles and r not in (UNCLEAR, POSITION)]
@@ -288,25 +272,18 @@ def _roles(
 
 
 def _role(role: str, phrase: str, count: int) -> Role:
-    beats = (
-        f"On both parts of the documents the rules explain at least {LEAST_GAIN} of the pattern "
-        f"and {LEAST_NATS} nats per query more than position, and more than the same rules on the "
-        "tokens of another document."
-    )
+    graded = f"Its list explains at least {GRADES['in part']} of the pattern on unseen documents."
     if role == POSITION:
-        name, text = "position alone", "Attends by place: the rules add nothing to position."
-        rule = f"Position explains at least {LEAST_POSITION} of the pattern on both parts."
+        name, text = "position alone", "Attends by position: no place and no other keys stand out."
+        rule = graded.replace("Its list", "Position")
     elif role == UNCLEAR:
-        name, text = "unclear", "Neither the rules nor position alone describe it."
+        name, text = "not described", "Neither a list of five entries nor position describes it."
         rule = "None of the above."
-    elif role == LESS:
-        name, text, rule = "avoids a rule", "Attends less to a rule than position predicts.", beats
     elif role == OTHER:
-        name, text, rule = "another rule", "Another rule leads; its card names it.", beats
+        name, text, rule = "another entry", "Another entry leads; its card names it.", graded
     else:
         name = phrase.removeprefix("to ").partition(" (")[0]
-        text = f"Its rule with the largest share: attention that goes {phrase}."
-        rule = beats
+        text, rule = f"The first entry of its list: attention that goes {phrase}.", graded
     return {"id": role, "name": name, "text": text, "rule": rule, "count": count}
 
 
@@ -316,27 +293,31 @@ def _summary(found: TextProfile, made: Mapping[str, Any]) -> str:
     if not any(status):
         return f"{len(status):,} heads with examples; no description was fitted."
     mean: dict[str, float] = {}
-    for rung in ("position", "rules", "tokens"):
+    for rung in ("position", "list", "tokens"):
         scores = [r["score"] for r in found.rows if r["metric"] == f"explained_{rung}"]
         known = [x for x in scores if math.isfinite(x)]
         mean[rung] = sum(known) / len(known) if known else math.nan
     used = made.get("documents_used")
     where = f" ({used:,} documents)" if used else ""
-    shares = "position {position:.2f}, rules {rules:.2f}, the two tokens {tokens:.2f}".format(
+    shares = "position {position:.2f}, the lists {list:.2f}, the two tokens {tokens:.2f}".format(
         **mean
     )
     return (
-        f"{status.count('rules'):,} of {len(status):,} heads are described by rules beyond "
-        f"position, {status.count('position'):,} by position alone, {status.count('unclear'):,} "
-        f"are unclear{where}. Share of the pattern explained on documents that did not fit it, "
-        f"mean of heads: {shares}; the rest needs context."
+        f"The lists describe {status.count('described'):,} of {len(status):,} heads, "
+        f"{status.count('in part'):,} in part, {status.count('not described'):,} not{where}. Share "
+        f"of the pattern explained on documents that did not fit it, mean of heads: {shares}; the "
+        "rest needs context."
     )
+
+
+def _first(role: str, one: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the first entry of a head that has the role of one; empty for another head."""
+    return one["entries"][0] if role.startswith(RULE) else {}
 
 
 def _strength(role: str, one: Mapping[str, Any]) -> float:
-    return (
-        float(one["labels"][0]["share"]["value"]) if role.startswith(RULE) and one["labels"] else 0
-    )
+    entry = _first(role, one)
+    return float(entry["share"]["value"]) if entry else 0.0
 
 
 def _statements(
@@ -354,10 +335,8 @@ def _statements(
         mine = ordered_by(mine, lambda label: _strength(*described[label]))
         if not mine:
             continue
-        first = described[mine[0]][1]
-        share: Mapping[str, Any] = {}
-        if _strength(*described[mine[0]]):
-            share = first["labels"][0]["share"]
+        first = _first(*described[mine[0]])
+        share = first.get("share", {})
         names = [
             f"{label} {100 * size:.0f} %" if (size := _strength(*described[label])) else label
             for label in mine[:named]
@@ -368,11 +347,11 @@ def _statements(
                 "role": role["id"],
                 "text": f"{role['name']}, {n}: {', '.join(names)}",
                 "heads": mine,
-                "metric": f"{RULE}{first['labels'][0]['rule']}" if share else "",
+                "metric": f"entry:{first['name']}" if first else "",
                 "score": finite(share.get("value")),
                 "low": finite(share.get("low")),
                 "high": finite(share.get("high")),
-                "null": finite(first["labels"][0]["position"]) if share else None,
+                "null": finite(first.get("position")),
                 "found": True,
             }
         )

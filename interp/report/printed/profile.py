@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 WIDTH = 100
 PHRASE = 38  # columns of a rule's words
 STATUS = {
-    "rules": "described by rules beyond position",
-    "position": "described by position alone",
-    "unclear": "unclear",
+    "described": "described (the list explains at least .5 of the pattern)",
+    "in part": "described in part (at least .25)",
+    "not described": "not described",
 }
-RUNGS = ("offset", "position", "rules", "tokens")
+RUNGS = ("offset", "position", "list", "rules", "tokens")
 
 
 def profile_text(results: Sequence[Profile], *, top: int = 8) -> str:
-    """Format counts, shares by layer, and the sentences of the heads that rules describe best.
+    """Format counts, shares by layer, and the sentences of the heads whose lists say most.
 
     Args:
         results: the profiles.
@@ -89,7 +89,7 @@ def _clusters(about: Mapping[str, Any]) -> list[str]:
 def _ordered(found: Profile) -> list[Mapping[str, Any]]:
     """Return the heads, the largest share beyond position first."""
     frame = found.to_pandas()
-    frame = frame[frame["metric"] == "beyond_position"]
+    frame = frame[frame["metric"] == "list_beyond_position"]
     keys = zip(frame["stack"], frame["layer"], frame["head"], strict=True)
     gain = dict(zip(keys, np.nan_to_num(np.asarray(frame["score"], float), nan=-1.0), strict=True))
     rank = {name: at for at, name in enumerate(STATUS)}
@@ -106,7 +106,7 @@ def _wrapped(first: str, text: str) -> list[str]:
 
 
 def head_text(found: Profile, head: str, *, examples: int = 2) -> str:
-    """Format one screen on one head: sentence, shares, rules, effects, examples, next commands.
+    """Format one screen on one head: sentence, shares, entries, effects, examples.
 
     Args:
         found: the profile.
@@ -119,7 +119,7 @@ def head_text(found: Profile, head: str, *, examples: int = 2) -> str:
     lines = [f"{head} of {model} on {corpus}: {STATUS[about['status']]}", ""]
     lines += [*_wrapped("", about["sentence"]), ""]
     lines += _rungs(found, about)
-    lines += _labels(about)
+    lines += _entries(about)
     lines += behaviours(about, _example)
     lines += reads(about)
     lines += _dimensions(found, about)
@@ -175,13 +175,15 @@ def _rungs(found: Profile, about: Mapping[str, Any]) -> list[str]:
     names = {
         "explained_offset": "distance alone",
         "explained_position": "position",
-        "explained_rules": "rules",
-        "explained_tokens": "the two tokens",
-        "control_other_head": "control: another head's rules",
-        "control_random_keys": "control: the rules on random keys",
-        "control_swapped_document": "control: the rules on another document",
+        "explained_list": "the list",
+        "control_list_other_head": "control: another head's list",
+        "control_list_swapped_document": "control: the list on another document",
+        "explained_rules": f"all {len(found.provenance['rules'])} rules together",
+        "explained_tokens": "rules and the two tokens",
     }
     for metric, name in names.items():
+        if metric not in mine.index:
+            continue
         row = mine.loc[metric]
         bar = "#" * round(30 * min(max(float(np.nan_to_num(row["score"])), 0.0), 1.0))
         ends = f"[{row['low']:.2f}, {row['high']:.2f}]"
@@ -195,33 +197,29 @@ def _rungs(found: Profile, about: Mapping[str, Any]) -> list[str]:
     return [*lines, ""]
 
 
-def _labels(about: Mapping[str, Any]) -> list[str]:
-    rows = [*about["labels"], *about["avoided"]]
-    if not rows:
+def _entries(about: Mapping[str, Any]) -> list[str]:
+    """Return the list of a head as a table."""
+    if not (rows := about["entries"]):
         return []
-    width = min(max(len(label["phrase"]) for label in rows), PHRASE)
+    width = min(max(len(one["phrase"]) for one in rows), PHRASE)
     lines = [
-        f"  {'rule':<{width}}  {'attention':>9}  {'by position':>11}  {'lift':>4}  {'nats':>5}  "
-        "alone*"
+        f"  {'entry':<{width}}  {'attention':>9}  {'by position':>11}  {'lift':>4}  {'nats':>5}  "
+        "adds*"
     ]
-    for at, label in enumerate(rows):
-        held = about["status"] == "rules"
-        less = at >= len(about["labels"]) or not held
-        share, guess = (
-            (label["total"], label["expected"])
-            if less
-            else (label["share"]["value"], label["position"])
-        )
-        first, *rest = textwrap.wrap(label["phrase"], width)
+    for one in rows:
+        first, *rest = textwrap.wrap(one["phrase"], width)
+        share, guess = one["share"]["value"], one["position"]
         lines.append(
             f"  {first:<{width}}  {100 * share:7.1f} %  {100 * guess:9.1f} %  "
-            f"{_lift(share, guess):>4}  {label['nats']:+5.2f}  {_interval(label.get('alone'))}"
+            f"{_lift(share, guess):>4}  {one['nats']:+5.2f}  {_interval(one['gain'])}"
         )
         lines += [f"    {line}" for line in rest]
-    lines.append(
-        "  * share of the pattern that this rule alone explains beyond position, on unseen text"
-    )
-    return [*lines, ""]
+    return [
+        *lines,
+        "  attention: on keys of this entry and of none before it, of what is off the sink",
+        "  * share of the pattern explained beyond the entries before it, on unseen documents",
+        "",
+    ]
 
 
 def _lift(share: float, guess: float) -> str:

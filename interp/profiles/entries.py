@@ -1,0 +1,126 @@
+"""Sets of keys and kinds of queries that the entries of a head's list are chosen from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from interp.profiles.reading import Reading, TokenReader
+from interp.profiles.rules import KeyRule, masks_of, names_in
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool
+    from torch import Tensor
+
+    from interp.profiles.corpus import TextWindow
+
+
+@dataclass(frozen=True)
+class KeySet:
+    """A set of keys of every query."""
+
+    rule: KeyRule
+    place: bool = False
+
+    @property
+    def phrase(self) -> str:
+        """The words after "goes"."""
+        return self.rule.phrase
+
+    @property
+    def positional(self) -> bool:
+        """Whether it depends on positions alone."""
+        return self.rule.positional
+
+
+def _between(low: int, high: int) -> Callable[[Any, Any, Reading], Any]:
+    return lambda query, key, text: (query - key >= low) & (query - key <= high)
+
+
+PLACES = tuple(
+    KeySet(KeyRule(name, phrase, _between(low, high), True, False, f"{low} to {high}"), place=True)
+    for name, phrase, low, high in (
+        ("itself", "to the token itself", 0, 0),
+        ("previous", "to the previous token", 1, 1),
+        ("back_2_4", "2 to 4 tokens back", 2, 4),
+        ("next", "to the next token", -1, -1),
+        ("ahead_2_4", "2 to 4 tokens ahead", -4, -2),
+    )
+)
+"""Places, by distance."""
+AHEAD = ("next", "ahead_2_4")
+
+
+@dataclass(frozen=True)
+class QueryKind:
+    """A kind of query: its words, and which positions are of it."""
+
+    words: str
+    mask: Callable[[Reading], Any]
+
+
+def _kind(name: str) -> Callable[[Reading], Any]:
+    return lambda text: text.kinds[name]
+
+
+QUERY_KINDS = (
+    QueryKind("", lambda text: np.ones(len(text), bool)),
+    QueryKind("ends of sentences", _kind("stop")),
+    QueryKind("delimiters", _kind("delimiter")),
+    QueryKind("quotation marks", _kind("quote")),
+    QueryKind("line ends", _kind("newline")),
+    QueryKind("names", names_in),
+    QueryKind("pronouns", _kind("pronoun")),
+    QueryKind("possessives", _kind("possessive")),
+    QueryKind("articles", _kind("article")),
+    QueryKind("prepositions", _kind("preposition")),
+    QueryKind("conjunctions", _kind("conjunction")),
+    QueryKind("auxiliary verbs", _kind("auxiliary")),
+    QueryKind("content words", _kind("content")),
+)
+"""Kinds of queries; the first holds all."""
+
+
+def query_kinds(has_text: bool) -> tuple[QueryKind, ...]:
+    """Return the kinds of queries that the model's tokens allow."""
+    return QUERY_KINDS if has_text else QUERY_KINDS[:1]
+
+
+def key_sets(rules: Iterable[KeyRule], *, causal: bool) -> list[KeySet]:
+    """Return the sets of keys to choose from: places, then rules."""
+    places = [one for one in PLACES if not causal or one.rule.name not in AHEAD]
+    return [*places, *map(KeySet, rules)]
+
+
+@dataclass(frozen=True, eq=False)
+class WindowSets:
+    """Sets and kinds of queries of one window, a bit each."""
+
+    bits: Bool[np.ndarray, "byte row pos"]
+    n_sets: int
+    kinds: Bool[Tensor, "kind row"]
+    ids: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls,
+        reader: TokenReader,
+        sets: Sequence[KeySet],
+        window: TextWindow,
+        text: Sequence[int] | None = None,
+    ) -> WindowSets:
+        """Evaluate the sets on a window, or on other tokens at its positions."""
+        ids = window.ids if text is None else tuple(text)
+        reading = reader.read(ids)
+        masks = masks_of([one.rule for one in sets], reading, window.queries)
+        kinds = np.stack([k.mask(reading)[window.queries] for k in query_kinds(reader.has_text)])
+        return cls(np.packbits(masks, axis=0), len(sets), torch.from_numpy(kinds), ids)
+
+    def masks(self) -> Bool[Tensor, "set row pos"]:
+        """Return the sets of keys of every query."""
+        unpacked = np.unpackbits(self.bits, axis=0, count=self.n_sets)
+        return torch.from_numpy(unpacked.view(bool))

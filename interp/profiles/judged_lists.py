@@ -1,0 +1,217 @@
+"""Entries of a head's list with their counted shares, and the grade of the printed list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from interp.core.statistics import RatioBootstrap, widened
+from interp.core.ties import ordered
+from interp.profiles.entries import KeySet, query_kinds
+from interp.profiles.judgement import DRAWS, PROBABILITIES, Number, cluster_sums, ratio
+from interp.profiles.listed_site import FITTED, MODELS, ListedSite
+from interp.profiles.ordered_list import GROUPS
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from interp.profiles.corpus import Sample
+    from interp.profiles.reading import TokenReader
+
+GRADES = {"described": 0.5, "in part": 0.25, "not described": -np.inf}
+"""Grades of a list, by the share of the pattern that it explains on the documents that judge it."""
+MEMBERS = 8  # of a group of tokens, that are shown
+MOSTLY = 0.8  # share of a group's attention from which a class of tokens names it
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of a head's list.
+
+    Args:
+        number: its place in the list, from 1.
+        rule: name of its set of keys: a rule, a place, or "favoured" or "avoided" tokens.
+        queries: kind of query that it is limited to; "" if to none.
+        phrase: the words after "goes".
+        place: it is a distance.
+        avoided: the head attends to it less than position predicts.
+        share: of the attention off the sink on keys of this entry and of none before it.
+        position: the same of the row that position predicts.
+        nats: its parameter.
+        gain: share of the pattern that it explains beyond the entries before it; None of a place.
+        members: tokens of a group, those with the most attention first.
+    """
+
+    number: int
+    rule: str
+    queries: str
+    phrase: str
+    place: bool
+    avoided: bool
+    share: Number
+    position: float
+    nats: float
+    gain: Number | None = None
+    members: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Name in tables."""
+        return f"{self.rule} from {self.queries}" if self.queries else self.rule
+
+    def plain(self) -> dict[str, Any]:
+        """Return the entry as plain data."""
+        gain = None if self.gain is None else self.gain.plain()
+        share = self.share.plain()
+        return {**vars(self), "name": self.name, "share": share, "gain": gain} | {
+            "members": [*self.members]
+        }
+
+
+@dataclass(frozen=True)
+class HeadList:
+    """The judged list of one head.
+
+    Args:
+        grade: one of `GRADES`.
+        entries: those that hold on the documents that judge, in order.
+        numbers: shares of the pattern that the list and its controls explain, by name.
+        n: documents that judge.
+    """
+
+    grade: str
+    entries: tuple[Entry, ...]
+    numbers: Mapping[str, Number] = field(default_factory=dict)
+    n: int = 0
+
+
+class ListJudge:
+    """Counts of one attention's lists, grouped by cluster of near-duplicates.
+
+    Args:
+        listed: lists and sums of every window.
+        sample: the windows.
+        sets: sets of keys.
+        reader: reader of the model's tokens.
+        token: text of a token.
+        seed: seed of the bootstrap.
+    """
+
+    def __init__(
+        self,
+        listed: ListedSite,
+        sample: Sample,
+        sets: Sequence[KeySet],
+        reader: TokenReader,
+        token: Callable[[int], str],
+        seed: int,
+    ) -> None:
+        self.listed, self.sets, self.kinds = listed, sets, query_kinds(reader.has_text)
+        self.reader, self.token = reader, token
+        judged, fitted = (
+            [w.cluster for w in sample.windows if (w.part == FITTED) == which]
+            for which in (False, True)
+        )
+        self.n = len(set(judged))
+        self.draws = RatioBootstrap(self.n, draws=DRAWS, seed=seed)
+        self.fits = RatioBootstrap(len(set(fitted)), draws=DRAWS, seed=seed + 1)
+        self.mass, self.guess, self.nats, self.gains = (
+            _by_cluster(x, judged)
+            for x in (listed.mass, listed.by_position, listed.nats, listed.gains)
+        )
+        self.influence = _by_cluster(listed.influence, fitted)
+
+    def of(self, head: int) -> HeadList:
+        """Return the entries of a head, and what they explain together."""
+        weight = self.mass[:, head].sum(1)
+        if weight.sum() <= 0:
+            nothing = self._gain(head, "uniform", "uniform")
+            return HeadList("not described", (), {"explained_list": nothing}, self.n)
+        entries = [self._entry(head, at) for at in range(int((self.listed.sets[head] >= 0).sum()))]
+        explained = self._explained(head)
+        grade = next(name for name, least in GRADES.items() if explained.value >= least)
+        numbers = {
+            "uncovered": ratio(self.draws, self.mass[:, head, 0], weight),
+            "explained_list": explained,
+            "list_beyond_position": self._gain(head, "position", "list"),
+        }
+        for name in MODELS[-2:]:
+            numbers[f"control_list_{name}"] = self._gain(head, "uniform", name)
+        order = sorted(entries, key=lambda one: one.avoided)
+        return HeadList(grade, tuple(order), numbers, self.n)
+
+    def _place(self, head: int, entry: int) -> bool:
+        """Return True if an entry is a distance, of all queries."""
+        at = self.listed.sets[head, entry]
+        fixed = 0 <= at < len(self.sets)
+        return bool(fixed and self.sets[at].place and self.listed.kinds[head, entry] == 0)
+
+    def _of(self, head: int, model: str) -> Float[np.ndarray, " document"]:
+        return self.nats[:, head, MODELS.index(model)]
+
+    def _gain(self, head: int, over: str, model: str) -> Number:
+        uniform = self._of(head, "uniform")
+        return ratio(self.draws, self._of(head, over) - self._of(head, model), uniform)
+
+    def _explained(self, head: int) -> Number:
+        """Return the explained share; its interval is that of judging and of fitting."""
+        uniform, left = self._of(head, "uniform"), self._of(head, "list")
+        if uniform.sum() <= 0:
+            return ratio(self.draws, uniform, uniform)
+        # of n documents the spread of the draws lacks n / (n - 1)
+        wide = np.sqrt(self.fits.n / max(self.fits.n - 1, 1))
+        moved = wide * (self.fits.weights - 1) @ self.influence[:, head]
+        under = self.draws.weights @ uniform
+        drawn = 1 - (self.draws.weights @ left + moved) / np.where(under > 0, under, np.nan)
+        ends = np.quantile(drawn[np.isfinite(drawn)], widened(PROBABILITIES, self.n))
+        return Number(float(1 - left.sum() / uniform.sum()), tuple(ends.tolist()))
+
+    def _entry(self, head: int, at: int) -> Entry:
+        mass, guess = self.mass[:, head, at + 1], self.guess[:, head, at + 1]
+        weight = self.mass[:, head].sum(1)
+        share = ratio(self.draws, mass, weight)
+        expected = float(guess.sum() / weight.sum())
+        which, kind = int(self.listed.sets[head, at]), self.kinds[self.listed.kinds[head, at]]
+        place = self._place(head, at)
+        avoided = not place and share.value < expected
+        gain = ratio(self.draws, self.gains[:, head, at], self._of(head, "uniform"))
+        if which < len(self.sets):
+            rule, phrase, members = self.sets[which].rule.name, self.sets[which].phrase, ()
+        else:
+            members, words = self._group(head, which - len(self.sets))
+            rule = "avoided" if avoided else "favoured"
+            phrase = f"to tokens that it {'avoids' if avoided else 'favours'} ({words})"
+        if kind.words:
+            phrase = f"from {kind.words} {phrase}"
+        nats = float(self.listed.parameters[head, at])
+        return Entry(
+            at + 1, rule, kind.words, phrase, place, avoided, share, expected, nats, gain, members
+        )
+
+    def _group(self, head: int, group: int) -> tuple[tuple[str, ...], str]:
+        """Return the first members of a group of tokens, and the words for it."""
+        low, high = GROUPS[group]
+        favour, seen = self.listed.favour[head], self.listed.observed[head]
+        inside = np.flatnonzero((favour >= low) & (favour < high))
+        expected = seen[inside] / favour[inside].clip(1e-9)
+        apart = np.abs(seen[inside] - expected)
+        first = [self.token(int(self.listed.tokens[inside[i]])) for i in ordered(apart)[:MEMBERS]]
+        shares: dict[str, float] = {}
+        for i in inside.tolist():
+            size = max(seen[i], seen[i] / max(favour[i], 1e-9))
+            for name in self.reader.classes(int(self.listed.tokens[i])):
+                shares[name] = shares.get(name, 0.0) + size
+        total = float(np.maximum(seen[inside], expected).sum())
+        mostly = [name for name, size in shares.items() if size >= MOSTLY * total]
+        shown = ", ".join(one.strip() or repr(one) for one in first)
+        words = f"{mostly[0]}: {shown}" if mostly else shown
+        return tuple(first), f"{words}{' and others' if len(inside) > len(first) else ''}"
+
+
+def _by_cluster(values: np.ndarray, clusters: Sequence[int]) -> np.ndarray:
+    """Sum values of windows over their clusters."""
+    names, at = np.unique(np.asarray(clusters), return_inverse=True)
+    return cluster_sums(values.astype(np.float64), at, len(names))

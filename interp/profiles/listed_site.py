@@ -1,0 +1,357 @@
+"""Ordered lists of the heads of one attention: chosen on one part, counted on the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from interp.core.statistics import RatioBootstrap
+from interp.profiles.entries import KeySet, WindowSets
+from interp.profiles.explain import Description
+from interp.profiles.first_look import Look, row_divergence, uniform_rows
+from interp.profiles.judgement import cluster_sums
+from interp.profiles.kept_rows import KeptRows
+from interp.profiles.log_linear import log_rows, logits_of_position, position_features
+from interp.profiles.ordered_list import (
+    ENTRIES,
+    LEAST_GAIN,
+    LEAST_NATS,
+    Lists,
+    Page,
+    Refit,
+    chosen_lists,
+    influence_of,
+    on_entries,
+    refit_with_position,
+    slope_of,
+)
+from interp.profiles.rows_read import AttentionRows
+from interp.profiles.steps import StoredArrays
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+    from torch import Tensor
+
+    from interp.model.calls.sites import Site
+    from interp.profiles.corpus import TextWindow
+
+FITTED = 0
+"""The part of the windows on which lists are chosen and fitted; the other one counts and judges."""
+MODELS = ("uniform", "position", "list", "other_head", "swapped_document")
+"""Row models that are judged: even, position, position and list, and two controls of the list."""
+DRAWS = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class ListedSite(StoredArrays):
+    """Lists of the heads of one attention, and what is counted on the windows that judge.
+
+    Args:
+        sets: number of the set of keys of every entry; see `Lists`.
+        kinds: number of the kind of query of every entry.
+        parameters: of the entries, in nats.
+        favour: how many times what position gives a head attends to each token.
+        observed: attention on each token.
+        tokens: ids of these tokens.
+        mass: attention off the sink on keys of no entry, then of every entry.
+        by_position: the same of the row that position predicts.
+        nats: KL from the rows of `MODELS`, times the attention off the sink.
+        gains: nats that every entry adds to the list before it; 0 of places.
+        influence: by how many nats the judged windows would be worse described if a window of the
+            fit counted once more.
+        owner: number of the entry that holds the largest key of every query, on all windows.
+    """
+
+    sets: Int[np.ndarray, "head entry"]
+    kinds: Int[np.ndarray, "head entry"]
+    parameters: Float[np.ndarray, "head entry"]
+    favour: Float[np.ndarray, "head token"]
+    observed: Float[np.ndarray, "head token"]
+    tokens: Int[np.ndarray, " token"]
+    mass: Float[np.ndarray, "judged head owner"]
+    by_position: Float[np.ndarray, "judged head owner"]
+    nats: Float[np.ndarray, "judged head model"]
+    gains: Float[np.ndarray, "judged head entry"]
+    influence: Float[np.ndarray, "fitted head"]
+    owner: list[Int[np.ndarray, "head row"]]
+
+
+class Listing:
+    """Windows of a corpus with the sets of keys to choose from.
+
+    Args:
+        look: model, rules and reader.
+        windows: all windows.
+        sets: the sets of keys.
+        kept: rows of the windows that were read.
+    """
+
+    def __init__(
+        self,
+        look: Look,
+        windows: Sequence[TextWindow],
+        sets: Sequence[KeySet],
+        kept: KeptRows,
+    ) -> None:
+        self.look, self.windows, self.sets, self.kept = look, windows, sets, kept
+        self.tokens = np.unique(np.concatenate([w.ids for w in windows if w.part == FITTED]))
+
+    @cached_property
+    def evaluated(self) -> list[WindowSets]:
+        """The sets of keys on every window."""
+        return [self._sets(window) for window in self.windows]
+
+    def _sets(self, window: TextWindow, text: Sequence[int] | None = None) -> WindowSets:
+        return WindowSets.of(self.look.reader, self.sets, window, text)
+
+    def swapped(self, at: int, other: TextWindow) -> WindowSets:
+        """Return the sets of keys on the tokens of another document, at the places of a window."""
+        window = self.windows[at]
+        return self._sets(window, np.resize(np.asarray(other.ids), len(window.ids)).tolist())
+
+    def read(self) -> None:
+        """Read the rows of the windows that are not kept."""
+        for window in self.windows:
+            if not self.kept.has(window):
+                self.look.rows(
+                    window, lambda at, rows, window=window: self.kept.add(window, at, rows)
+                )
+
+
+class SitePages:
+    """Pages of the windows for the heads of one attention.
+
+    Args:
+        listing: windows and sets of keys.
+        visible: keys that each query of each window may see.
+        site: the attention.
+        description: the model of position.
+    """
+
+    def __init__(
+        self,
+        listing: Listing,
+        visible: Sequence[Bool[Tensor, "row pos"]],
+        site: Site,
+        description: Description,
+    ) -> None:
+        self.listing, self.visible, self.place = listing, visible, listing.look.places[site]
+        self.position = description.position[self.place]
+        self.offset = description.offset[self.place]
+
+    def page(self, at: int) -> Page:
+        """Return the page of one window."""
+        window, sets = self.listing.windows[at], self.listing.evaluated[at]
+        mass, visible = self.listing.kept.of(window, self.place), self.visible[at]
+        return Page(
+            mass,
+            visible,
+            mass.sum(-1),
+            log_rows(self.logits(at, self.position), visible),
+            sets,
+            self._types(sets),
+            torch.zeros(mass.shape, dtype=torch.int8),
+        )
+
+    def on_other(self, page: Page, sets: WindowSets) -> Page:
+        """Return a page with the sets of keys and the tokens of another document."""
+        return replace(page, sets=sets, types=self._types(sets))
+
+    def _types(self, sets: WindowSets) -> Int[Tensor, " pos"]:
+        ids, known = np.asarray(sets.ids), self.listing.tokens
+        at = np.searchsorted(known, ids).clip(0, len(known) - 1)
+        return torch.from_numpy(np.where(known[at] == ids, at, -1))
+
+    def logits(
+        self, at: int, position: Float[Tensor, "head feature"]
+    ) -> Float[Tensor, "head row pos"]:
+        """Return the logits of a model of positions on one window."""
+        window = self.listing.windows[at]
+        return logits_of_position(position, window.queries, len(window.ids))
+
+    def features(self, at: int) -> Float[Tensor, "feature row pos"]:
+        """Return the features of positions on one window."""
+        window = self.listing.windows[at]
+        return position_features(window.queries, len(window.ids))
+
+
+def listed_site(
+    pages: SitePages, others: Callable[[int], TextWindow], advance: Callable[[], Any]
+) -> ListedSite:
+    """Choose the lists of the heads of one attention, count their entries and judge them."""
+    listing = pages.listing
+    listing.read()
+    parts = [window.part for window in listing.windows]
+    fitted, judged = (
+        {at: pages.page(at) for at, part in enumerate(parts) if (part == FITTED) == which}
+        for which in (True, False)
+    )
+    lists = _chosen(pages, fitted)
+    advance()
+    nested = _nested(pages, lists, judged, others)
+    clusters = [listing.windows[at].cluster for at in judged]
+    kept = held_entries(lists, nested, clusters, [page.weight.sum(1) for page in judged.values()])
+    _cut(lists, kept)
+    for page in (*fitted.values(), *judged.values()):
+        page.owner[page.owner > kept[:, None, None]] = 0
+    refit = refit_with_position(
+        lists, [*fitted.values()], [pages.features(at) for at in fitted], pages.position
+    )
+    lists.parameters[:] = refit.entries
+    counted = _counted(pages, lists, refit, judged, others)
+    slopes = [
+        slope_of(page, pages.features(at), refit.position, refit.entries)[0]
+        for at, page in judged.items()
+    ]
+    advance()
+    every = {**fitted, **judged}
+    gains = nested[:, :, 1:-2] - nested[:, :, 2:-1]
+    return ListedSite(
+        lists.sets.numpy(),
+        lists.kinds.numpy(),
+        refit.entries.numpy(),
+        lists.favour.numpy(),
+        lists.observed.numpy(),
+        listing.tokens,
+        *counted,
+        gains,
+        influence_of(refit, torch.stack(slopes).sum(0), [*fitted.values()]),
+        [_of_largest(every[at]) for at in range(len(parts))],
+    )
+
+
+def _chosen(pages: SitePages, fitted: Mapping[int, Page]) -> Lists:
+    """Choose the lists on the windows of the fit."""
+    even, distance, weight = (torch.zeros(len(pages.position)) for _ in range(3))
+    for at, page in fitted.items():
+        even += _nats(page, uniform_rows(page.visible))
+        distance += _nats(page, log_rows(pages.logits(at, pages.offset), page.visible))
+        weight += page.weight.sum(1)
+    sets = pages.listing.sets
+    return chosen_lists(
+        [*fitted.values()],
+        len(pages.listing.tokens),
+        [at for at, one in enumerate(sets) if one.place],
+        [at for at, one in enumerate(sets) if one.positional and not one.place],
+        1 - distance / even.clamp_min(1e-9),
+        even / weight.clamp_min(1e-9),
+    )
+
+
+def _nested(
+    pages: SitePages,
+    lists: Lists,
+    judged: Mapping[int, Page],
+    others: Callable[[int], TextWindow],
+) -> Float[np.ndarray, "judged head model"]:
+    """Return the nats of even rows, of the first 0, 1, ... entries, and on another document."""
+    nats = []
+    for at, page in judged.items():
+        lists.own(page)
+        models = [
+            uniform_rows(page.visible),
+            *(lists.log_rows(page, n) for n in range(ENTRIES + 1)),
+        ]
+        swapped = pages.on_other(page, pages.listing.swapped(at, others(at)))
+        lists.own(swapped)
+        models.append(lists.log_rows(swapped))
+        nats.append(np.stack([_nats(page, rows).numpy() for rows in models], 1))
+    return np.stack(nats)
+
+
+def held_entries(
+    lists: Lists,
+    nested: Float[np.ndarray, "judged head model"],
+    clusters: Sequence[int],
+    weights: Sequence[Float[Tensor, " head"]],
+) -> Int[Tensor, " head"]:
+    """Return how many entries of each list help on the documents that did not choose them.
+
+    A list ends before the first entry beyond places that adds too little there, and has places
+    alone if it says no more than on the tokens of another document.
+    """
+    names, at = np.unique(clusters, return_inverse=True)
+    sums = cluster_sums(nested.astype(np.float64), at, len(names))
+    weight = cluster_sums(np.stack([x.numpy() for x in weights]).astype(np.float64), at, len(names))
+    draws = RatioBootstrap(len(names), draws=DRAWS)
+    kept = lists.length.clone()
+    for head in range(len(kept)):
+        even, total = sums[:, head, 0], weight[:, head].sum()
+        if total <= 0 or even.sum() <= 0:
+            kept[head] = 0
+            continue
+
+        def helps(gain: np.ndarray, even: np.ndarray = even, total: float = total) -> bool:
+            value = gain.sum() / even.sum()
+            if value < LEAST_GAIN or gain.sum() / total < LEAST_NATS:
+                return False
+            return draws.interval(gain, even)[0] > 0
+
+        places = int(lists.n_places[head])
+        length = int(kept[head])
+        steps = [sums[:, head, n + 1] - sums[:, head, n + 2] for n in range(length)]
+        kept[head] = next((n for n in range(places, length) if not helps(steps[n])), length)
+        if kept[head] > places and not helps(sums[:, head, -1] - sums[:, head, 1 + length]):
+            kept[head] = places
+    return kept
+
+
+def _cut(lists: Lists, kept: Int[Tensor, " head"]) -> None:
+    """End lists after some entries; the parameters become those of that length."""
+    for head, n in enumerate(kept.tolist()):
+        lists.sets[head, n:] = -1
+        lists.kinds[head, n:] = 0
+        lists.parameters[-1, head] = lists.parameters[max(n - 1, 0), head] if n else 0.0
+
+
+def _counted(
+    pages: SitePages,
+    lists: Lists,
+    refit: Refit,
+    judged: Mapping[int, Page],
+    others: Callable[[int], TextWindow],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return attention on entries, the same by position, and nats of `MODELS`, by window."""
+    rolled, counts = lists.rolled(), []
+    for at, page in judged.items():
+        guess = page.base.exp() * page.weight[..., None]
+        mass, expected = (on_entries(x, page.owner).sum(1).numpy() for x in (page.mass, guess))
+        models = [uniform_rows(page.visible), page.base]
+        fitted = replace(page, base=log_rows(pages.logits(at, refit.position), page.visible))
+        models.append(lists.log_rows(fitted))
+        swapped = pages.on_other(fitted, pages.listing.swapped(at, others(at)))
+        for of, other in ((rolled, replace(fitted)), (lists, swapped)):
+            of.own(other)
+            models.append(of.log_rows(other))
+        nats = np.stack([_nats(page, rows).numpy() for rows in models], 1)
+        counts.append((mass, expected, nats))
+    mass, expected, nats = (np.stack(x) for x in zip(*counts, strict=True))
+    return mass, expected, nats
+
+
+def _of_largest(page: Page) -> Int[np.ndarray, "head row"]:
+    """Return the number of the entry that holds the largest key of every query."""
+    return page.owner.gather(2, page.mass.argmax(-1, keepdim=True))[..., 0].numpy()
+
+
+def _nats(page: Page, log_model: Float[Tensor, "*head row pos"]) -> Float[Tensor, " head"]:
+    """Return the KL divergence from a row model, over all rows of a page."""
+    rows = AttentionRows(page.mass, page.visible, page.weight, page.weight)
+    return row_divergence(rows, log_model).sum(1)
+
+
+def visible_of(
+    sums: Sequence[Any], groups: Sequence[Sequence[int]], order: int
+) -> list[Bool[Tensor, "row pos"]]:
+    """Return the keys that each query of each window may see at one attention."""
+    by_window: Mapping[int, Tensor] = {
+        at: part.visible[i][order]
+        for part, group in zip(sums, groups, strict=True)
+        for i, at in enumerate(group)
+    }
+    return [by_window[at] for at in sorted(by_window)]

@@ -1,0 +1,446 @@
+"""A head as an ordered list of at most five sets of keys, of which the first match counts.
+
+Entries are chosen greedily on one part of the documents, on top of the model of position: first the
+places to which a head attends (where distance explains a fifth of its pattern), then sets of keys
+to which it attends more than position says, each possibly from one kind of query, then those that
+it avoids. What one entry f adds to a row model q is known in closed form but for one number:
+
+    max over lambda of  sum over rows of  w (lambda P_f - log(1 - Q_f + Q_f exp(lambda))),
+
+P_f and Q_f being what the head and q put on the entry's keys that no entry before it holds. Pooled
+over rows this is a bound from below; the sets with the largest bounds are then fitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from interp.core.ties import largest
+from interp.profiles.entries import WindowSets
+from interp.profiles.log_linear import log_rows
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+    from torch import Tensor
+
+ENTRIES = 5
+PLACES = 3
+PLACED = 0.2  # share of the pattern that distance must explain for a list to begin with places
+LEAST_PLACE = 0.1  # share of the attention off the sink from which a place is named
+LEAST_GAIN = 0.01  # share of the pattern that an entry must add
+LEAST_NATS = 0.005  # per unit of attention off the sink, that it must add
+GROUPS = ((3.0, 1e9), (1.6, 1e9), (0.0, 0.3), (0.0, 0.6))
+"""Groups of tokens by how many times what position gives a head attends to them."""
+SHRINKAGE = 2e-4  # of all attention, that every token gets beside what is observed
+NAMED = 0.9  # share of the best gain from which a fixed set goes before a group of tokens
+_SCREENED = 6
+_STEPS = 6
+_LARGEST = 6.0  # nats of a parameter
+_EVERY = 4  # pages per page whose curvature is summed
+
+
+@dataclass(eq=False)
+class Page:
+    """Rows of the heads of one attention on one document, with the sets of keys to choose from.
+
+    Args:
+        mass: attention off the sink; rows sum to `weight`.
+        visible: keys that a query may see, without the sink.
+        weight: attention of every query off the sink.
+        base: log probabilities of the model of position.
+        sets: the sets of keys, and the kinds of queries, the first of which holds all.
+        types: number of the token of every position; -1 for one that the fit has not seen.
+        owner: number of the entry, from 1, that holds each pair; 0 where none does.
+    """
+
+    mass: Float[Tensor, "head row pos"]
+    visible: Bool[Tensor, "row pos"]
+    weight: Float[Tensor, "head row"]
+    base: Float[Tensor, "head row pos"]
+    sets: WindowSets
+    types: Int[Tensor, " pos"]
+    owner: Int[Tensor, "head row pos"]
+
+
+@dataclass(frozen=True, eq=False)
+class Lists:
+    """Ordered lists of some heads.
+
+    Args:
+        sets: number of the set of every entry; those after the fixed sets are the `GROUPS`, and -1
+            is no entry.
+        kinds: number of the kind of query of every entry.
+        parameters: of every entry, in nats, in the list of 1, 2, ... entries.
+        favour: how many times what position gives a head attends to each token, on keys of no
+            place of its list.
+        observed: attention on each token there.
+        n_places: entries that are places, of all queries; they come first.
+    """
+
+    sets: Int[Tensor, "head entry"]
+    kinds: Int[Tensor, "head entry"]
+    parameters: Float[Tensor, "length head entry"]
+    favour: Float[Tensor, "head token"]
+    observed: Float[Tensor, "head token"]
+    n_places: Int[Tensor, " head"]
+
+    @property
+    def length(self) -> Int[Tensor, " head"]:
+        """Number of entries of each list."""
+        return (self.sets >= 0).sum(1)
+
+    def rolled(self) -> Lists:
+        """Return the lists, each given to the next head."""
+        parts = (self.sets, self.kinds, self.parameters.movedim(1, 0), self.favour, self.observed)
+        sets, kinds, parameters, *rest = (x.roll(1, 0) for x in (*parts, self.n_places))
+        return Lists(sets, kinds, parameters.movedim(0, 1), *rest)
+
+    def own(self, page: Page, first: int = 0) -> None:
+        """Give the pairs that no entry holds to the first entry, from one on, that names them."""
+        masks = page.sets.masks()
+        if not first:
+            page.owner = torch.zeros(page.mass.shape, dtype=torch.int8)
+        for entry in range(first, ENTRIES):
+            if bool((self.sets[:, entry] >= 0).any()):
+                held = self._named(page, masks, entry) & (page.owner == 0)
+                page.owner[held] = entry + 1
+
+    def _named(self, page: Page, masks: Tensor, entry: int) -> Bool[Tensor, "head row pos"]:
+        """Return the pairs that one entry of every head names."""
+        sets, fixed = self.sets[:, entry], len(masks)
+        held = masks[sets.clamp(0, fixed - 1)]
+        held[sets < 0] = False
+        groups = (sets >= fixed).nonzero().flatten()
+        if len(groups):
+            inside = members(self.favour[groups], page.types)
+            of_head = inside[sets[groups] - fixed, torch.arange(len(groups))]
+            held[groups] = of_head[:, None].expand(-1, page.mass.shape[1], -1)
+        return held & page.sets.kinds[self.kinds[:, entry]][..., None] & page.visible
+
+    def log_rows(self, page: Page, length: int = ENTRIES) -> Float[Tensor, "head row pos"]:
+        """Return log probabilities of the row model of the first entries."""
+        if not length:
+            return page.base
+        parameters = self.parameters[length - 1].clone()
+        parameters[:, length:] = 0
+        return log_rows(page.base + spread(parameters, page.owner), page.visible)
+
+
+def spread(
+    parameters: Float[Tensor, "head entry"], owner: Int[Tensor, "head row pos"]
+) -> Float[Tensor, "head row pos"]:
+    """Return the parameter of the entry that holds each pair."""
+    with_none = torch.nn.functional.pad(parameters, (1, 0))
+    return with_none.gather(1, owner.flatten(1).long()).view(owner.shape)
+
+
+def on_entries(
+    pairs: Float[Tensor, "head row pos"], owner: Int[Tensor, "head row pos"]
+) -> Float[Tensor, "head row owner"]:
+    """Sum a number over the keys of no entry, then of every entry."""
+    sums = torch.zeros(*pairs.shape[:2], ENTRIES + 1)
+    return sums.scatter_add_(2, owner.long(), pairs)
+
+
+def members(
+    favour: Float[Tensor, "head token"], types: Int[Tensor, " pos"]
+) -> Bool[Tensor, "group head pos"]:
+    """Return the positions whose tokens are in each of the `GROUPS`."""
+    ratio = torch.where(types >= 0, favour[:, types.clamp_min(0)], torch.nan)
+    return torch.stack([(ratio >= low) & (ratio < high) for low, high in GROUPS])
+
+
+def chosen_lists(
+    pages: Sequence[Page],
+    n_types: int,
+    places: Sequence[int],
+    excluded: Sequence[int],
+    distance: Float[Tensor, " head"],
+    pattern: Float[Tensor, " head"],
+) -> Lists:
+    """Choose and fit the lists of the heads of one attention.
+
+    `places` are the numbers of the sets that are distances, `excluded` those that are no entries of
+    their own for all queries; `distance` is the share of the pattern that distance explains, and
+    `pattern` the nats of the pattern per unit of attention.
+    """
+    n_heads = len(pages[0].mass)
+    lists = Lists(
+        torch.full((n_heads, ENTRIES), -1),
+        torch.zeros(n_heads, ENTRIES, dtype=torch.long),
+        torch.zeros(ENTRIES, n_heads, ENTRIES),
+        torch.ones(n_heads, n_types),
+        torch.zeros(n_heads, n_types),
+        torch.zeros(n_heads, dtype=torch.long),
+    )
+    _choose_places(lists, pages, places, distance)
+    _find_favoured(lists, pages)
+    least = (LEAST_GAIN * pattern).clamp_min(LEAST_NATS)
+    side = torch.ones(n_heads)  # sets that a head attends to, then those that it avoids
+    for _ in range(2 * ENTRIES):
+        length = lists.length
+        open_heads = (length < ENTRIES) & (side != 0)
+        if not open_heads.any():
+            break
+        best = _best_sets(lists, pages, [*places, *excluded], side)
+        add = open_heads & (best.gain >= least)
+        side = torch.where(add, side, torch.where(side > 0, -1.0, 0.0))
+        for head in add.nonzero().flatten().tolist():
+            at = int(length[head])
+            lists.sets[head, at], lists.kinds[head, at] = best.sets[head], best.kinds[head]
+        if add.any():
+            _refit(lists, pages, int(length[add].min()))
+    return lists
+
+
+def _choose_places(
+    lists: Lists,
+    pages: Sequence[Page],
+    places: Sequence[int],
+    distance: Float[Tensor, " head"],
+) -> None:
+    """Begin the lists of heads with a pattern of distances with up to three places."""
+    n_heads = len(lists.sets)
+    share, total = torch.zeros(n_heads, len(places)), torch.zeros(n_heads, 1)
+    for page in pages:
+        masks = page.sets.masks()[list(places)].float()
+        share += page.mass.flatten(1) @ masks.flatten(1).T
+        total += page.weight.sum(1, keepdim=True)
+    share /= total.clamp_min(1e-9)
+    for head in range(n_heads):
+        if distance[head] < PLACED:
+            continue
+        order = sorted(range(len(places)), key=lambda k: -round(float(share[head, k]), 6))
+        named = [k for k in order[:PLACES] if share[head, k] >= LEAST_PLACE]
+        for at, k in enumerate(named):
+            lists.sets[head, at] = places[k]
+        lists.n_places[head] = len(named)
+    _refit(lists, pages, 0)
+
+
+def _find_favoured(lists: Lists, pages: Sequence[Page]) -> None:
+    """Find how many times what position gives each head attends to every token."""
+    n_heads, seen = len(lists.sets), lists.observed
+    expected = torch.zeros_like(seen)
+    for page in pages:
+        free = page.owner == 0
+        guess = (page.base.exp() * free * page.weight[..., None]).sum(1)
+        known = page.types >= 0
+        at = page.types[known].expand(n_heads, -1)
+        seen.scatter_add_(1, at, (page.mass * free).sum(1)[:, known])
+        expected.scatter_add_(1, at, guess[:, known])
+    extra = SHRINKAGE * expected.sum(1, keepdim=True).clamp_min(1e-9)
+    lists.favour[:] = (seen + extra) / (expected + extra)
+
+
+@dataclass
+class _Best:
+    """The best next set of every head, its kind of query, and the nats that it adds."""
+
+    sets: Int[Tensor, " head"]
+    kinds: Int[Tensor, " head"]
+    gain: Float[Tensor, " head"]
+
+
+def _best_sets(
+    lists: Lists, pages: Sequence[Page], excluded: Sequence[int], side: Float[Tensor, " head"]
+) -> _Best:
+    """Return the set of keys that adds most to every list, on its side."""
+    seen, expected, weights, kinds = [], [], [], []
+    for page in pages:
+        free = page.owner == 0
+        rows = lists.log_rows(page).exp_().mul_(page.weight[..., None])
+        masks = page.sets.masks().permute(1, 2, 0).float()
+        inside = members(lists.favour, page.types).float()
+        for values, into in ((page.mass * free, seen), (rows.mul_(free), expected)):
+            fixed = torch.bmm(values.transpose(0, 1), masks).permute(2, 1, 0)
+            groups = torch.einsum("hrn,ghn->ghr", values, inside)
+            into.append(torch.cat([fixed, groups]))
+        weights.append(page.weight)
+        kinds.append(page.sets.kinds)
+    observed, guessed = torch.cat(seen, 2), torch.cat(expected, 2)  # set, head, row
+    weight, kind = torch.cat(weights, 1), torch.cat(kinds, 1).float()
+    total = (weight @ kind.T).clamp_min(1e-9)[:, None]
+    pooled_seen = (observed @ kind.T).movedim(0, 1) / total
+    pooled = (guessed @ kind.T).movedim(0, 1) / total
+    bound = total * _divergence(pooled_seen, pooled)
+    bound[(pooled_seen - pooled) * side[:, None, None] <= 0] = -1.0
+    bound[:, list(excluded), 0] = -1.0
+    n_heads, n_sets, n_kinds = bound.shape
+    n_fixed = n_sets - len(GROUPS)
+    best = _Best(
+        torch.zeros(n_heads, dtype=torch.long),
+        torch.zeros(n_heads, dtype=torch.long),
+        torch.zeros(n_heads),
+    )
+    for head in range(n_heads):
+        bounds = bound[head].flatten()
+        first = [
+            x.topk(min(_SCREENED, len(x))).indices for x in (bounds, bounds[: n_fixed * n_kinds])
+        ]
+        tried = torch.unique(torch.cat(first))
+        tried = tried[bounds[tried] > 0]
+        if not len(tried):
+            continue
+        sets, of_query = tried // n_kinds, tried % n_kinds
+        rows = kind[of_query]
+        gain = _gain(observed[sets, head] * rows, guessed[sets, head] * rows, weight[head] * rows)
+        at = largest(torch.where(sets < n_fixed, gain / NAMED, gain))
+        best.sets[head], best.kinds[head] = sets[at], of_query[at]
+        best.gain[head] = gain[at] / weight[head].sum().clamp_min(1e-9)
+    return best
+
+
+def _divergence(p: Tensor, q: Tensor) -> Tensor:
+    """Return the KL divergence of two shares."""
+    p, q = p.clamp(1e-9, 1 - 1e-9), q.clamp(1e-9, 1 - 1e-9)
+    return p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()
+
+
+def _gain(
+    seen: Float[Tensor, "set row"], expected: Float[Tensor, "set row"], weight: Tensor
+) -> Float[Tensor, " set"]:
+    """Return the nats that each set adds with its best parameter, by Newton on one number."""
+    q = (expected / weight.clamp_min(1e-9)).clamp(0, 1 - 1e-9).double()
+    weight, total = weight.double(), seen.double().sum(1)
+    here = torch.zeros(len(seen), 1, dtype=torch.double)
+    for _ in range(_STEPS):
+        raised = q * here.exp()
+        share = raised / (1 - q + raised)
+        slope = total - (weight * share).sum(1)
+        bend = (weight * share * (1 - share)).sum(1) + 1e-6
+        here = (here + (slope / bend).clamp(-2, 2)[:, None]).clamp(-_LARGEST, _LARGEST)
+    left = (weight * torch.log1p(q * torch.expm1(here))).sum(1)
+    return (here[:, 0] * total - left).float()
+
+
+def _refit(lists: Lists, pages: Sequence[Page], first: int) -> None:
+    """Fit the parameters of all entries of every list together, by Newton, after new entries.
+
+    A list keeps the parameters that it had when it was shorter.
+    """
+    n_heads, size = lists.sets.shape
+    for page in pages:
+        lists.own(page, first)
+    here = lists.parameters[-1].double()
+    for _ in range(2):
+        slope = torch.zeros(n_heads, size, dtype=torch.double)
+        bend = torch.zeros(n_heads, size, size, dtype=torch.double)
+        for page in pages:
+            logits = page.base + spread(here.float(), page.owner)
+            rows = log_rows(logits, page.visible).exp_()
+            share = on_entries(rows, page.owner)[..., 1:]
+            slope += on_entries(page.mass, page.owner)[..., 1:].sum(1).double()
+            weighted = share * page.weight[..., None]
+            slope -= weighted.sum(1).double()
+            bend += torch.diag_embed(weighted.sum(1)).double() - (weighted.mT @ share).double()
+        here = (here + _step(slope, bend, pages)).clamp(-_LARGEST, _LARGEST)
+    here = torch.where(lists.sets >= 0, here, 0).float()
+    for n in range(1, size + 1):
+        short = (lists.length <= n)[:, None]
+        lists.parameters[n - 1] = torch.where(short, here, lists.parameters[n - 1])
+
+
+def _step(slope: Tensor, bend: Tensor, pages: Sequence[Page]) -> Float[Tensor, "head parameter"]:
+    """Return a Newton step with a ridge."""
+    total = sum(page.weight.double().sum(1) for page in pages)
+    assert isinstance(total, torch.Tensor)
+    ridge = 1e-3 * total.clamp_min(1e-9)[:, None, None] * torch.eye(slope.shape[1])
+    return torch.linalg.solve(bend + ridge, slope[..., None])[..., 0].clamp(-2, 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Refit:
+    """Position and entries of all lists, fitted together.
+
+    Args:
+        position: parameters of the features of positions.
+        entries: of the entries.
+        slopes: of the likelihood of every page, there.
+        bend: curvature of the likelihood of all pages.
+    """
+
+    position: Float[Tensor, "head feature"]
+    entries: Float[Tensor, "head entry"]
+    slopes: list[Float[Tensor, "head parameter"]]
+    bend: Float[Tensor, "head parameter parameter"]
+
+
+def refit_with_position(
+    lists: Lists,
+    pages: Sequence[Page],
+    features: Sequence[Float[Tensor, "feature row pos"]],
+    position: Float[Tensor, "head feature"],
+) -> Refit:
+    """Fit the parameters of position and of the entries together, by Newton."""
+    here = torch.cat([position, lists.parameters[-1]], 1).double()
+    free = torch.cat([torch.ones_like(position), (lists.sets >= 0).float()], 1).double()
+    n = position.shape[1]
+    for last in (False, False, True):
+        slopes, bend = [], torch.zeros(*here.shape, here.shape[1], dtype=torch.double)
+        total, sampled = (torch.zeros(len(here), 1, 1, dtype=torch.double) for _ in range(2))
+        for at, (page, places) in enumerate(zip(pages, features, strict=True)):
+            bent = at % _EVERY == 0
+            slope, curvature = slope_of(
+                page, places, here[:, :n].float(), here[:, n:].float(), bent
+            )
+            slopes.append(slope * free)
+            weight = page.weight.double().sum(1)[:, None, None]
+            total += weight
+            if curvature is not None:
+                bend += curvature
+                sampled += weight
+        bend *= total / sampled.clamp_min(1e-9)
+        if not last:
+            here = here + _step(torch.stack(slopes).sum(0), bend, pages) * free
+    return Refit(here[:, :n].float(), here[:, n:].float(), slopes, bend)
+
+
+def slope_of(
+    page: Page,
+    places: Float[Tensor, "feature row pos"],
+    position: Float[Tensor, "head feature"],
+    entries: Float[Tensor, "head entry"],
+    bent: bool = False,
+) -> tuple[Float[Tensor, "head parameter"], Float[Tensor, "head parameter parameter"] | None]:
+    """Return slope and curvature of the likelihood of one page."""
+    flat = places.flatten(1)
+    logits = (position @ flat).view(page.mass.shape) + spread(entries, page.owner)
+    rows = log_rows(logits, page.visible).exp_().mul_(page.weight[..., None])
+    apart = page.mass - rows
+    of_entries = on_entries(apart, page.owner)[..., 1:].sum(1)
+    slope = torch.cat([apart.flatten(1) @ flat.T, of_entries], 1).double()
+    if not bent:
+        return slope, None
+    share = on_entries(rows, page.owner)[..., 1:]
+    means = torch.cat([torch.einsum("hrn,frn->hrf", rows, places), share], 2)
+    bend = -(means.mT @ (means / page.weight.clamp_min(1e-9)[..., None])).double()
+    n = len(places)
+    values = rows.flatten(1)
+    for entry in range(ENTRIES):
+        held = values * (page.owner.flatten(1) == entry + 1)
+        both = (held @ flat.T).double()
+        bend[:, :n, n + entry] += both
+        bend[:, n + entry, :n] += both
+        bend[:, n + entry, n + entry] += held.sum(1).double()
+    # of a few features at a time, so that their products stay small
+    for part in torch.arange(n).split(8):
+        products = (flat[part][:, None] * flat[None]).flatten(0, 1)
+        bend[:, part, :n] += (values @ products.T).unflatten(1, (len(part), n)).double()
+    return slope, bend
+
+
+def influence_of(
+    refit: Refit, judged: Float[Tensor, "head parameter"], pages: Sequence[Page]
+) -> Float[np.ndarray, "page head"]:
+    """Return what one more count of each fitted page adds to the nats of the judged ones."""
+    total = sum(page.weight.double().sum(1) for page in pages)
+    assert isinstance(total, torch.Tensor)
+    ridge = 1e-3 * total.clamp_min(1e-9)[:, None, None] * torch.eye(judged.shape[1])
+    moved = torch.linalg.solve(refit.bend + ridge, judged[..., None])[..., 0]
+    return -torch.stack([(slope * moved).sum(1) for slope in refit.slopes]).float().numpy()
