@@ -35,7 +35,7 @@ def examples_of(
     head: int,
     seed: int,
     texts: dict[int, tuple[str, ...]],
-    owners: Sequence[Int[np.ndarray, " row"]],
+    owners: Sequence[Int[np.ndarray, "row key"]],
     entries: Mapping[int, str],
     each: int = EACH,
 ) -> tuple[list[dict[str, Any]], dict[int, list[dict[str, Any]]]]:
@@ -43,7 +43,7 @@ def examples_of(
 
     Equal values are ordered by a hash, and bins are of equal numbers of queries, so that ties empty
     no bin; a kind shows one query of a document while there are enough documents. Examples of an
-    entry are the strongest queries whose largest key it holds.
+    entry are the queries with the largest attention on one of its keys.
     """
     of = np.concatenate([np.full(len(w.queries), at) for at, w in enumerate(windows)])
     row = np.concatenate([np.arange(len(w.queries)) for w in windows])
@@ -61,12 +61,14 @@ def examples_of(
     def shown(kind: str, at: int) -> dict[str, Any]:
         here = int(of[at])
         example = _example(model, windows[here], int(row[at]), judged, here, head, kind, texts)
-        return {**example, "entry": entries.get(int(owner[at]), "")}
+        return {**example, "entry": entries.get(int(owner[at, 0]), "")}
 
     plain = [shown(kind, at) for kind, places in chosen.items() for at in places]
+    every = np.concatenate([x[head] for x in judged.largest]).astype(np.float32)
     by_entry = {}
     for number in entries:
-        places = _first(real[owner[real] == number], (-peak, chance), of, OF_ENTRY)
+        held = np.where(owner == number, every, 0.0).max(1)
+        places = _first(np.flatnonzero(held > 0), (-held, chance), of, OF_ENTRY)
         by_entry[number] = [shown("entry", at) for at in places]
     return plain, by_entry
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import torch
 
 from interp.model.each_batch import each_batch
 from interp.profiles.log_linear import position_features
-from interp.profiles.reading import TokenReader
+from interp.profiles.reading import CorpusWords, TokenReader
 from interp.profiles.rows_read import AttentionRows, read_rows
 from interp.profiles.rules import KeyRule, masks_of
 from interp.profiles.steps import StoredArrays
@@ -60,7 +60,7 @@ class Look:
         sites: attentions whose heads are described.
         rules: the rules.
         vectors: a vector per token id.
-        corpus: ids of all windows, by which tokens are rare or frequent.
+        corpus: documents that tell names and rare words, or what they tell.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Look:
         sites: Sequence[Site],
         rules: Sequence[KeyRule],
         vectors: Float[Tensor, "token dim"],
-        corpus: Int[np.ndarray, " token"],
+        corpus: Iterable[Sequence[int]] | CorpusWords | None,
     ) -> None:
         self.model, self.sites, self.rules, self.vectors = model, sites, rules, vectors
         self.reader = TokenReader(model, corpus)

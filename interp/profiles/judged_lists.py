@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 GRADES = {"described": 0.5, "in part": 0.25, "not described": -np.inf}
 """Grades of a list, by the share of the pattern that it explains on the documents that judge it."""
+EVEN, SINK = "even", "on the sink"
+"""Grades of a head without a pattern, and of one without attention off the sink."""
+FLAT = 0.02  # nats per query by which the rows of an even head differ from even ones, at most
 MEMBERS = 8  # of a group of tokens, that are shown
 MOSTLY = 0.8  # share of a group's attention from which a class of tokens names it
 
@@ -129,10 +132,12 @@ class ListJudge:
         weight = self.mass[:, head].sum(1)
         if weight.sum() <= 0:
             nothing = self._gain(head, "uniform", "uniform")
-            return HeadList("not described", (), {"explained_list": nothing}, self.n)
+            return HeadList(SINK, (), {"explained_list": nothing}, self.n)
         entries = [self._entry(head, at) for at in range(int((self.listed.sets[head] >= 0).sum()))]
         explained = self._explained(head)
         grade = next(name for name, least in GRADES.items() if explained.value >= least)
+        if not entries and self._of(head, "uniform").sum() < FLAT * weight.sum():
+            grade = EVEN
         numbers = {
             "uncovered": ratio(self.draws, self.mass[:, head, 0], weight),
             "explained_list": explained,

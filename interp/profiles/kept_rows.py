@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import weakref
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,10 +28,11 @@ class KeptRows:
 
     def __init__(self, n_heads: int) -> None:
         self.n_heads = n_heads
-        self._folder = TemporaryDirectory(prefix="interp-rows-")
+        self._folder = Path(mkdtemp(prefix="interp-rows-"))
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
 
     def _path(self, window: TextWindow) -> Path:
-        return Path(self._folder.name) / f"{id(window)}.npy"
+        return self._folder / f"{id(window)}.npy"
 
     def has(self, window: TextWindow) -> bool:
         """Return True if the rows of a window are kept."""

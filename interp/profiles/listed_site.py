@@ -31,6 +31,7 @@ from interp.profiles.ordered_list import (
     slope_of,
 )
 from interp.profiles.rows_read import AttentionRows
+from interp.profiles.second_look import KEYS
 from interp.profiles.steps import StoredArrays
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ class ListedSite(StoredArrays):
         gains: nats that every entry adds to the list before it; 0 of places.
         influence: by how many nats the judged windows would be worse described if a window of the
             fit counted once more.
-        owner: number of the entry that holds the largest key of every query, on all windows.
+        owner: number of the entry that holds each of the largest keys of every query, on all
+            windows.
     """
 
     sets: Int[np.ndarray, "head entry"]
@@ -78,7 +80,7 @@ class ListedSite(StoredArrays):
     nats: Float[np.ndarray, "judged head model"]
     gains: Float[np.ndarray, "judged head entry"]
     influence: Float[np.ndarray, "fitted head"]
-    owner: list[Int[np.ndarray, "head row"]]
+    owner: list[Int[np.ndarray, "head row key"]]
 
 
 class Listing:
@@ -334,9 +336,10 @@ def _counted(
     return mass, expected, nats
 
 
-def _of_largest(page: Page) -> Int[np.ndarray, "head row"]:
-    """Return the number of the entry that holds the largest key of every query."""
-    return page.owner.gather(2, page.mass.argmax(-1, keepdim=True))[..., 0].numpy()
+def _of_largest(page: Page) -> Int[np.ndarray, "head row key"]:
+    """Return the number of the entry that holds each of the largest keys of every query."""
+    keys = page.mass.topk(min(KEYS, page.mass.shape[2]), dim=-1).indices
+    return page.owner.gather(2, keys).numpy()
 
 
 def _nats(page: Page, log_model: Float[Tensor, "*head row pos"]) -> Float[Tensor, " head"]:

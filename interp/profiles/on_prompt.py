@@ -13,6 +13,7 @@ from interp.core.ties import ordered_by
 from interp.profiles.corpus import TextWindow
 from interp.profiles.first_look import Look
 from interp.profiles.log_linear import logits_of_position
+from interp.profiles.reading import CorpusWords
 from interp.profiles.rows_read import FLOOR, described_sites
 from interp.profiles.rules import KeyRule, chosen_rules
 
@@ -58,11 +59,11 @@ class PromptRules:
         added = [*named.values()]
         self.rules = chosen_rules([*known, *added], has_text)
         self.n_known, self.profile, self.fitted = len(known), profile, fitted
-        corpus = np.asarray(ids) if fitted is None else np.repeat(fitted.tokens, fitted.counts)
+        corpus = fitted and CorpusWords(
+            fitted.names, tuple(fitted.frequent.tolist()), tuple(fitted.common.tolist())
+        )
         sites = described_sites(model)
         look = Look(model, sites, self.rules, torch.zeros(0, 0), corpus)
-        if fitted is None:  # of one prompt no token is rare or frequent
-            look.reader = type(look.reader)(model)
         self.n = len(ids)
         window = TextWindow("", tuple(ids), 0, np.arange(self.n), 0, 0)
         self.masks = look.masks(window).numpy()

@@ -37,10 +37,12 @@ LEAST_NATS = 0.005  # per unit of attention off the sink, that it must add
 GROUPS = ((3.0, 1e9), (1.6, 1e9), (0.0, 0.3), (0.0, 0.6))
 """Groups of tokens by how many times what position gives a head attends to them."""
 SHRINKAGE = 2e-4  # of all attention, that every token gets beside what is observed
+OUTSIDE = 0.1  # share of a set's attention on keys of no entry up to which it is an inner set
 NAMED = 0.9  # share of the best gain from which a fixed set goes before a group of tokens
 _SCREENED = 6
 _STEPS = 6
 _LARGEST = 6.0  # nats of a parameter
+_SETTLED = 0.05  # nats of a step after which parameters are no longer moved
 _EVERY = 4  # pages per page whose curvature is summed
 
 
@@ -100,12 +102,19 @@ class Lists:
         sets, kinds, parameters, *rest = (x.roll(1, 0) for x in (*parts, self.n_places))
         return Lists(sets, kinds, parameters.movedim(0, 1), *rest)
 
-    def own(self, page: Page, first: int = 0) -> None:
-        """Give the pairs that no entry holds to the first entry, from one on, that names them."""
+    def insert(self, head: int, at: int, which: int, kind: int) -> None:
+        """Put an entry into a list, before the entries from a place on."""
+        for values, new in ((self.sets, which), (self.kinds, kind)):
+            values[head, at + 1 :] = values[head, at:-1].clone()
+            values[head, at] = new
+        moved = self.parameters[-1, head]
+        moved[at + 1 :] = moved[at:-1].clone()
+
+    def own(self, page: Page) -> None:
+        """Give every pair to the first entry that names it."""
         masks = page.sets.masks()
-        if not first:
-            page.owner = torch.zeros(page.mass.shape, dtype=torch.int8)
-        for entry in range(first, ENTRIES):
+        page.owner = torch.zeros(page.mass.shape, dtype=torch.int8)
+        for entry in range(ENTRIES):
             if bool((self.sets[:, entry] >= 0).any()):
                 held = self._named(page, masks, entry) & (page.owner == 0)
                 page.owner[held] = entry + 1
@@ -191,10 +200,10 @@ def chosen_lists(
         add = open_heads & (best.gain >= least)
         side = torch.where(add, side, torch.where(side > 0, -1.0, 0.0))
         for head in add.nonzero().flatten().tolist():
-            at = int(length[head])
-            lists.sets[head, at], lists.kinds[head, at] = best.sets[head], best.kinds[head]
+            at = int(lists.n_places[head] if best.inner[head] else length[head])
+            lists.insert(head, at, int(best.sets[head]), int(best.kinds[head]))
         if add.any():
-            _refit(lists, pages, int(length[add].min()))
+            _refit(lists, pages)
     return lists
 
 
@@ -220,7 +229,7 @@ def _choose_places(
         for at, k in enumerate(named):
             lists.sets[head, at] = places[k]
         lists.n_places[head] = len(named)
-    _refit(lists, pages, 0)
+    _refit(lists, pages)
 
 
 def _find_favoured(lists: Lists, pages: Sequence[Page]) -> None:
@@ -240,60 +249,100 @@ def _find_favoured(lists: Lists, pages: Sequence[Page]) -> None:
 
 @dataclass
 class _Best:
-    """The best next set of every head, its kind of query, and the nats that it adds."""
+    """The best next set of every head, its kind of query, and the nats that it adds.
+
+    An inner set is part of the keys of the entries beyond places, and goes before them.
+    """
 
     sets: Int[Tensor, " head"]
     kinds: Int[Tensor, " head"]
     gain: Float[Tensor, " head"]
+    inner: Bool[Tensor, " head"]
 
 
 def _best_sets(
     lists: Lists, pages: Sequence[Page], excluded: Sequence[int], side: Float[Tensor, " head"]
 ) -> _Best:
     """Return the set of keys that adds most to every list, on its side."""
-    seen, expected, weights, kinds = [], [], [], []
+    n_heads, n_places = len(side), lists.n_places[:, None, None]
+    sums: dict[bool, tuple[list[Tensor], list[Tensor]]] = {False: ([], []), True: ([], [])}
     for page in pages:
-        free = page.owner == 0
         rows = lists.log_rows(page).exp_().mul_(page.weight[..., None])
         masks = page.sets.masks().permute(1, 2, 0).float()
         inside = members(lists.favour, page.types).float()
-        for values, into in ((page.mass * free, seen), (rows.mul_(free), expected)):
-            fixed = torch.bmm(values.transpose(0, 1), masks).permute(2, 1, 0)
-            groups = torch.einsum("hrn,ghn->ghr", values, inside)
-            into.append(torch.cat([fixed, groups]))
-        weights.append(page.weight)
-        kinds.append(page.sets.kinds)
-    observed, guessed = torch.cat(seen, 2), torch.cat(expected, 2)  # set, head, row
-    weight, kind = torch.cat(weights, 1), torch.cat(kinds, 1).float()
-    total = (weight @ kind.T).clamp_min(1e-9)[:, None]
-    pooled_seen = (observed @ kind.T).movedim(0, 1) / total
-    pooled = (guessed @ kind.T).movedim(0, 1) / total
-    bound = total * _divergence(pooled_seen, pooled)
-    bound[(pooled_seen - pooled) * side[:, None, None] <= 0] = -1.0
-    bound[:, list(excluded), 0] = -1.0
-    n_heads, n_sets, n_kinds = bound.shape
-    n_fixed = n_sets - len(GROUPS)
+        for inner, parts in sums.items():
+            open_pairs = page.owner > n_places if inner else page.owner == 0
+            for values, into in zip((page.mass, rows), parts, strict=True):
+                opened = values * open_pairs
+                fixed = torch.bmm(opened.transpose(0, 1), masks).permute(2, 1, 0)
+                groups = torch.einsum("hrn,ghn->ghr", opened, inside)
+                into.append(torch.cat([fixed, groups]))
+    weight = torch.cat([page.weight for page in pages], 1)
+    kind = torch.cat([page.sets.kinds for page in pages], 1).float()
+    tried = [
+        _Tried(*(torch.cat(part, 2) for part in sums[inner]), weight, kind)
+        for inner in (False, True)
+    ]
+    outer, inner = tried
+    covered = (outer.seen + outer.expected) <= OUTSIDE * (inner.seen + inner.expected)
+    inner.bound[~covered] = -1.0
     best = _Best(
         torch.zeros(n_heads, dtype=torch.long),
         torch.zeros(n_heads, dtype=torch.long),
         torch.zeros(n_heads),
+        torch.zeros(n_heads, dtype=torch.bool),
     )
-    for head in range(n_heads):
-        bounds = bound[head].flatten()
-        first = [
-            x.topk(min(_SCREENED, len(x))).indices for x in (bounds, bounds[: n_fixed * n_kinds])
-        ]
+    for one in (outer, inner):
+        one.bound[(one.seen - one.expected) * side[:, None, None] <= 0] = -1.0
+        one.bound[:, list(excluded), 0] = -1.0
+        for head in range(n_heads):
+            which, of_query, gain = one.best(head)
+            if gain > best.gain[head]:
+                best.sets[head], best.kinds[head] = which, of_query
+                best.gain[head], best.inner[head] = gain, one is inner
+    return best
+
+
+class _Tried:
+    """Attention on every set of keys of every query, and what each would add at least.
+
+    Args:
+        observed: attention of the head on the keys of a set.
+        guessed: attention of the row model on them.
+        weight: of the queries.
+        kind: kinds of the queries.
+    """
+
+    def __init__(
+        self,
+        observed: Float[Tensor, "set head row"],
+        guessed: Float[Tensor, "set head row"],
+        weight: Float[Tensor, "head row"],
+        kind: Float[Tensor, "kind row"],
+    ) -> None:
+        self.observed, self.guessed, self.weight, self.kind = observed, guessed, weight, kind
+        total = (weight @ kind.T).clamp_min(1e-9)[:, None]
+        self.seen, self.expected = ((x @ kind.T).movedim(0, 1) / total for x in (observed, guessed))
+        self.bound = (total * _divergence(self.seen, self.expected)).nan_to_num(-1.0)
+
+    def best(self, head: int) -> tuple[int, int, float]:
+        """Return set, kind of query, and gain in nats per unit of attention, of one head."""
+        _, n_sets, n_kinds = self.bound.shape
+        n_fixed = n_sets - len(GROUPS)
+        bounds = self.bound[head].flatten()
+        parts = (bounds, bounds[: n_fixed * n_kinds])
+        first = [part.topk(min(_SCREENED, len(part))).indices for part in parts]
         tried = torch.unique(torch.cat(first))
         tried = tried[bounds[tried] > 0]
         if not len(tried):
-            continue
+            return 0, 0, 0.0
         sets, of_query = tried // n_kinds, tried % n_kinds
-        rows = kind[of_query]
-        gain = _gain(observed[sets, head] * rows, guessed[sets, head] * rows, weight[head] * rows)
+        rows, weight = self.kind[of_query], self.weight[head]
+        gain = _gain(
+            self.observed[sets, head] * rows, self.guessed[sets, head] * rows, weight * rows
+        )
         at = largest(torch.where(sets < n_fixed, gain / NAMED, gain))
-        best.sets[head], best.kinds[head] = sets[at], of_query[at]
-        best.gain[head] = gain[at] / weight[head].sum().clamp_min(1e-9)
-    return best
+        return int(sets[at]), int(of_query[at]), float(gain[at] / weight.sum().clamp_min(1e-9))
 
 
 def _divergence(p: Tensor, q: Tensor) -> Tensor:
@@ -319,16 +368,16 @@ def _gain(
     return (here[:, 0] * total - left).float()
 
 
-def _refit(lists: Lists, pages: Sequence[Page], first: int) -> None:
+def _refit(lists: Lists, pages: Sequence[Page]) -> None:
     """Fit the parameters of all entries of every list together, by Newton, after new entries.
 
     A list keeps the parameters that it had when it was shorter.
     """
     n_heads, size = lists.sets.shape
     for page in pages:
-        lists.own(page, first)
+        lists.own(page)
     here = lists.parameters[-1].double()
-    for _ in range(2):
+    for _ in range(_STEPS):
         slope = torch.zeros(n_heads, size, dtype=torch.double)
         bend = torch.zeros(n_heads, size, size, dtype=torch.double)
         for page in pages:
@@ -339,7 +388,10 @@ def _refit(lists: Lists, pages: Sequence[Page], first: int) -> None:
             weighted = share * page.weight[..., None]
             slope -= weighted.sum(1).double()
             bend += torch.diag_embed(weighted.sum(1)).double() - (weighted.mT @ share).double()
+        before = here
         here = (here + _step(slope, bend, pages)).clamp(-_LARGEST, _LARGEST)
+        if float((here - before).abs().max()) < _SETTLED:
+            break
     here = torch.where(lists.sets >= 0, here, 0).float()
     for n in range(1, size + 1):
         short = (lists.length <= n)[:, None]

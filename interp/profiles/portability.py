@@ -111,7 +111,8 @@ def portability(
         )
     chosen = chosen_rules(rules, loaded.tokenizer is not None)
     ids = np.concatenate([window.ids for sample in samples.values() for window in sample.windows])
-    look = Look(loaded, sites, chosen, token_vectors(loaded, ids), ids)
+    fitting = [w.ids for sample in samples.values() for w in sample.windows if w.part == 0]
+    look = Look(loaded, sites, chosen, token_vectors(loaded, ids), fitting)
     steps = ProfileSteps(
         loaded,
         samples,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -27,6 +27,7 @@ KINDS = {
     "opening": r"[\[({<]+",
     "closing": r"[\])}>]+",
     "number": r"[0-9][0-9.,]*",
+    "comma": r",",
     "newline": r"\s*\n\s*",
     "capital": r"[A-ZÀ-ÖØ-Þ].*",
     "letters": r"[^\W\d_]+",
@@ -48,7 +49,8 @@ WORDS = {
 _GRAMMAR = {name: frozenset(words.split()) for name, words in WORDS.items()}
 _OTHERS = frozenset(["there", "here", "which", "what", "very", "too", "also", "just"])
 FUNCTION_WORDS = _OTHERS.union(*_GRAMMAR.values())
-RARE, FREQUENT = 5e-4, 1e-2  # share of a token in the corpus
+NAMED, CAPITAL = 3, 0.8  # uses of a name inside sentences, and its share of capitals there
+FREQUENT, COMMON = 30, 500  # ranks of tokens in a corpus
 ENDINGS = {"past": "ed", "present": "ing", "plural": "s"}
 """Endings of content words of at least four letters."""
 
@@ -81,7 +83,8 @@ class Reading:
         sentence: number of the sentence.
         line: number of the line.
         kinds: masks by name, those of `KINDS`, `WORDS` and `ENDINGS`, and "function", "content",
-            "sentence_start", "word_start", "special", "rare", "frequent".
+            "sentence_start", "word_start", "special", "name", "rare", "frequent".
+        words: the word that each token belongs to, in small letters.
     """
 
     tokens: Int[np.ndarray, " pos"]
@@ -90,9 +93,46 @@ class Reading:
     sentence: Int[np.ndarray, " pos"]
     line: Int[np.ndarray, " pos"]
     kinds: dict[str, Bool[np.ndarray, " pos"]]
+    words: list[str]
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+
+@dataclass(frozen=True)
+class CorpusWords:
+    """What the documents of a corpus say of words and tokens.
+
+    Args:
+        names: words in small letters that are capitalised nearly wherever they stand inside a
+            sentence.
+        frequent: ids of the most frequent tokens.
+        common: ids of the tokens that are not rare.
+    """
+
+    names: tuple[str, ...]
+    frequent: tuple[int, ...]
+    common: tuple[int, ...]
+
+    @classmethod
+    def of(cls, reader: TokenReader, documents: Iterable[Sequence[int]]) -> CorpusWords:
+        """Count the words and tokens of documents."""
+        tokens, words, capitals = Counter(), Counter(), Counter()
+        for ids in documents:
+            tokens.update(ids)
+            text = reader.read(ids)
+            inside = text.kinds["word_start"] & ~text.kinds["sentence_start"]
+            inside &= np.r_[False, (text.kinds["letters"] | (text.kinds["comma"]))[:-1]]
+            for at in np.flatnonzero(inside & text.kinds["letters"]).tolist():
+                words[text.words[at]] += 1
+                capitals[text.words[at]] += bool(text.kinds["capital"][at])
+        names = [
+            word
+            for word, n in words.items()
+            if n >= NAMED and capitals[word] > CAPITAL * n and word not in FUNCTION_WORDS
+        ]
+        order = sorted(tokens, key=lambda token: (-tokens[token], token))
+        return cls(tuple(sorted(names)), tuple(order[:FREQUENT]), tuple(order[:COMMON]))
 
 
 class TokenReader:
@@ -100,20 +140,23 @@ class TokenReader:
 
     Args:
         model: the model.
-        corpus: ids of a corpus, by which a token is rare or frequent; no token is either without.
+        corpus: documents, or what they say of words; without them no token is rare or frequent,
+            and a name is what the text itself capitalises inside a sentence.
     """
 
-    def __init__(self, model: Model, corpus: Int[np.ndarray, " token"] | None = None) -> None:
-        self.model = model
-        counts = Counter() if corpus is None else Counter(corpus.tolist())
-        total = max(counts.total(), 1)
-        self._share = {index: n / total for index, n in counts.items()}
+    def __init__(
+        self, model: Model, corpus: Iterable[Sequence[int]] | CorpusWords | None = None
+    ) -> None:
+        self.model, self.corpus = model, None
         self.special = frozenset(special_ids(model))
         self.has_text = model.tokenizer is not None
         known = getattr(model.tokenizer, "get_vocab", dict)() if self.has_text else {}
         self._pieces = any(name.startswith("##") for name in known)  # continue a word
         self._text = lru_cache(maxsize=None)(self._written)
         self._known = lru_cache(maxsize=None)(self._about)
+        if corpus is not None:
+            given = isinstance(corpus, CorpusWords)
+            self.corpus = corpus if given else CorpusWords.of(self, corpus)
 
     def _written(self, index: int) -> str:
         """Return the text of a token with the space before it, as its vocabulary states it."""
@@ -154,9 +197,6 @@ class TokenReader:
         kinds = dict(zip((*KINDS, *WORDS, *ENDINGS, "function", "word"), flags, strict=True))
         kinds["content"] = kinds["letters"] & ~kinds["function"]
         kinds["special"] = special
-        shares = np.array([self._share.get(int(i), np.nan) for i in ids])
-        kinds["rare"] = (shares < RARE) & kinds["letters"]
-        kinds["frequent"] = shares > FREQUENT
         letters = kinds.pop("word")
         before = np.r_[False, letters[:-1]]
         kinds["word_start"] = letters & (spaced | ~before)
@@ -165,6 +205,18 @@ class TokenReader:
         closes = kinds["quote"] | kinds["closing"] | kinds["newline"]
         sentence = np.cumsum(stops & ~closes)
         kinds["sentence_start"] = np.r_[True, sentence[1:] != sentence[:-1]] & ~special
+        number = np.cumsum(first)
+        whole = _joined(lower, number)
+        capital = kinds["capital"] & kinds["letters"] & ~kinds["function"]
+        if self.corpus is None:
+            named = {whole[at] for at in np.flatnonzero(capital & ~kinds["sentence_start"])}
+            kinds["rare"] = kinds["frequent"] = np.zeros(len(tokens), bool)
+        else:
+            named = self.corpus.names
+            kinds["rare"] = ~np.isin(tokens, self.corpus.common) & kinds["letters"]
+            kinds["frequent"] = np.isin(tokens, self.corpus.frequent)
+        begins = capital & np.isin(whole, [*named])
+        kinds["name"] = np.isin(number, number[begins]) & ~special
         seen: dict[str, int] = {}
         same = [
             seen.setdefault(text, len(seen)) if text else -1 - int(i)
@@ -173,8 +225,17 @@ class TokenReader:
         return Reading(
             tokens,
             np.array(same, dtype=np.int64),
-            np.cumsum(first),
+            number,
             sentence,
             np.cumsum(np.r_[False, kinds["newline"][:-1]]),
             kinds,
+            whole,
         )
+
+
+def _joined(texts: Sequence[str], word: Int[np.ndarray, " pos"]) -> list[str]:
+    """Return the whole word of every token."""
+    wholes: dict[int, str] = {}
+    for at, text in zip(word.tolist(), texts, strict=True):
+        wholes[at] = wholes.get(at, "") + text
+    return [wholes[at] for at in word.tolist()]

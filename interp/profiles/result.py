@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from interp.core.head import Head
     from interp.profiles.explain import Description
     from interp.profiles.judged_lists import HeadList
+    from interp.profiles.reading import CorpusWords
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,32 +33,32 @@ class RowModel:
         rules: names of the rules.
         position: parameters of the features of positions, heads in the order of the profile.
         parameters: of the rules, on top of position.
-        tokens: ids of the tokens of the corpus.
-        counts: how often each occurs, by which tokens are rare or frequent.
+        names: words of the corpus that are names.
+        frequent: ids of its most frequent tokens.
+        common: ids of its tokens that are not rare.
     """
 
     rules: tuple[str, ...]
     position: Float[np.ndarray, "head feature"]
     parameters: Float[np.ndarray, "head rule"]
-    tokens: Int[np.ndarray, " token"]
-    counts: Int[np.ndarray, " token"]
+    names: tuple[str, ...]
+    frequent: Int[np.ndarray, " token"]
+    common: Int[np.ndarray, " token"]
 
 
 def row_model_of(
     fitted: Sequence[Description],
     heads: Sequence[int],
     rules: Sequence[str],
-    corpus: Int[np.ndarray, " token"],
+    corpus: CorpusWords,
 ) -> RowModel:
     """Return the mean of the descriptions of both parts."""
-    tokens, counts = np.unique(corpus, return_counts=True)
     position, parameters = (
         np.stack([getattr(one, name).numpy()[list(heads)] for one in fitted]).mean(0)
         for name in ("position", "rules")
     )
-    return RowModel(
-        tuple(rules), position, parameters, tokens.astype(np.int32), counts.astype(np.int32)
-    )
+    frequent, common = (np.array(x, np.int32) for x in (corpus.frequent, corpus.common))
+    return RowModel(tuple(rules), position, parameters, corpus.names, frequent, common)
 
 
 OFF_SINK, EXPLAINED = "share of attention off the sink", "share of the pattern explained"
@@ -215,11 +216,15 @@ class Profile(Result):
         return pd.DataFrame(every.groupby(level=["stack", "layer"], sort=False).mean())
 
     def counts(self) -> dict[str, int]:
-        """Return the number of heads of each grade: described, in part, not described."""
-        from interp.profiles.judged_lists import GRADES
+        """Return the number of heads of each grade: described, in part, not described.
+
+        Heads that attend evenly, and heads on the sink alone, are counted where there are any.
+        """
+        from interp.profiles.judged_lists import EVEN, GRADES, SINK
 
         status = [row["status"] for row in self.descriptions]
-        return {name: status.count(name) for name in GRADES}
+        every = {name: status.count(name) for name in (*GRADES, EVEN, SINK)}
+        return {name: n for name, n in every.items() if n or name in GRADES}
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{n} {name}" for name, n in self.counts().items())

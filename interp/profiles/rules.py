@@ -102,10 +102,22 @@ def _in_sentence(number: int) -> Mask:
 
 
 def names_in(text: Reading) -> Bool[np.ndarray, " pos"]:
-    """Return capitalised words that the document also capitalises inside a sentence."""
-    capital = text.kinds["capital"] & text.kinds["letters"] & ~text.kinds["function"]
-    inside = capital & ~text.kinds["sentence_start"]
-    return capital & np.isin(text.same, text.same[inside])
+    """Return names: words that the corpus capitalises nearly wherever they are inside sentences."""
+    return text.kinds["name"]
+
+
+def main_name(text: Reading) -> Bool[np.ndarray, " pos"]:
+    """Return the first name of a text wherever it stands."""
+    at = np.flatnonzero(names_in(text))
+    first = text.words[at[0]] if len(at) else None
+    return names_in(text) & np.array([word == first for word in text.words], bool)
+
+
+def _open_quote(query: Any, key: Any, text: Reading) -> Any:
+    """Return the quotation mark that opens the speech in which a query stands."""
+    marks = text.kinds["quote"]
+    inside = (np.cumsum(marks) - marks) % 2 == 1
+    return marks[key] & (key == _last(marks)[query]) & inside[query]
 
 
 def repeated_in(text: Reading) -> Bool[np.ndarray, " pos"]:
@@ -200,9 +212,25 @@ TEXT_RULES = (
     ),
     KeyRule("brackets", "to opening brackets", _of_key("opening")),
     KeyRule("numbers", "to numbers", _of_key("number")),
+    KeyRule("open_quote", "to the quotation mark that opened the speech", _open_quote),
+    KeyRule(
+        "main_name",
+        "to the main name (the first of the text)",
+        lambda q, k, t: main_name(t)[k] & (k != q),
+    ),
+    KeyRule(
+        "other_names",
+        "to names other than the main one",
+        lambda q, k, t: (names_in(t) & ~main_name(t))[k] & (k != q),
+    ),
+    KeyRule(
+        "before_names",
+        "to the token before a name",
+        lambda q, k, t: np.r_[names_in(t)[1:], False][k] & (k != q),
+    ),
     KeyRule(
         "names",
-        "to names (words that are capitalised inside sentences)",
+        "to names",
         lambda q, k, t: names_in(t)[k] & (k != q),
     ),
     KeyRule(
@@ -241,10 +269,10 @@ TEXT_RULES = (
         "to first mentions of names",
         lambda q, k, t: ~repeated_in(t)[k] & names_in(t)[k] & (k != q),
     ),
-    KeyRule("rare", "to words that are rare in the corpus", _of_key("rare")),
+    KeyRule("rare", "to words beyond the 500 most frequent tokens", _of_key("rare")),
     KeyRule(
         "frequent",
-        "to the most frequent tokens of the corpus",
+        "to the 30 most frequent tokens",
         _of_key("frequent"),
         needs_text=False,
     ),

@@ -132,7 +132,7 @@ def profile(
     sites = [site for site in sites if any(s is site for s, _ in wanted)]
     windows = sample.windows
     ids = np.concatenate([window.ids for window in windows])
-    fitting = np.concatenate([window.ids for window in windows if window.part == FITTED])
+    fitting = [window.ids for window in windows if window.part == FITTED]
     look = Look(loaded, sites, chosen, token_vectors(loaded, ids), fitting)
     measured_effects = EffectOptions(
         prediction_of(loaded, sites, seed) if effects else "not asked for",
@@ -226,7 +226,9 @@ def profile(
         loaded, look, sample, whole, parameters, lists, measured, wanted, seed, provenance
     )
     places = [look.places[site].start + h for site, h in wanted]
-    return replace(result, row_model=row_model_of(fitted, places, provenance["rules"], ids))
+    words_of = look.reader.corpus
+    assert words_of is not None
+    return replace(result, row_model=row_model_of(fitted, places, provenance["rules"], words_of))
 
 
 def wanted_heads(model: Model, sites: Sequence[Any], heads: Sequence[str] | None) -> list[tuple]:

@@ -64,7 +64,6 @@ def nats(value: float, size: float) -> str:
     return f"{value:.{digits}f}"
 
 
-FLAT = 0.05  # nats per query by which a head's rows differ from even ones, at most
 _SAID = ("off_sink", "distance", "pattern", "explained_position", "explained_list")
 
 
@@ -93,7 +92,8 @@ def _on_attention(about: Mapping[str, Any]) -> str:
             f"documents, position alone {_share(numbers['explained_position']['value'])}"
         )
         return f"Of {of}, {_entries(about['entries'])}. {explains}: {about['status']}."
-    if (pattern := numbers["pattern"]["value"]) < FLAT:
+    if about["status"] == "even":
+        pattern = numbers["pattern"]["value"]
         return f"Attends evenly: {of} differs from even by {pattern:.3f} nats per query."
     back = numbers["distance"]["value"]
     return (

@@ -164,7 +164,7 @@ def add_profile(model: Model, found: TextProfile, named: int) -> None:
 
 def _leading(one: Mapping[str, Any]) -> str:
     """Return the role of a head: its first entry, position, or unclear."""
-    if one["status"] == "not described":
+    if one["status"] not in ("described", "in part"):
         return UNCLEAR
     attended = [entry for entry in one["entries"] if not entry["avoided"]]
     return f"{RULE}{attended[0]['rule']}" if attended else POSITION

@@ -32,6 +32,8 @@ STATUS = {
     "described": "described (the list explains at least .5 of the pattern)",
     "in part": "described in part (at least .25)",
     "not described": "not described",
+    "even": "attending evenly",
+    "on the sink": "on the sink alone",
 }
 RUNGS = ("offset", "position", "list", "rules", "tokens")
 
