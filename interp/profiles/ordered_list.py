@@ -279,11 +279,7 @@ def _best_sets(
                 into.append(torch.cat([fixed, groups]))
     weight = torch.cat([page.weight for page in pages], 1)
     kind = torch.cat([page.sets.kinds for page in pages], 1).float()
-    tried = [
-        _Tried(*(torch.cat(part, 2) for part in sums[inner]), weight, kind)
-        for inner in (False, True)
-    ]
-    outer, inner = tried
+    outer, inner = (_Tried.joined(*parts, weight, kind) for parts in sums.values())
     covered = (outer.seen + outer.expected) <= OUTSIDE * (inner.seen + inner.expected)
     inner.bound[~covered] = -1.0
     best = _Best(
@@ -324,6 +320,13 @@ class _Tried:
         total = (weight @ kind.T).clamp_min(1e-9)[:, None]
         self.seen, self.expected = ((x @ kind.T).movedim(0, 1) / total for x in (observed, guessed))
         self.bound = (total * _divergence(self.seen, self.expected)).nan_to_num(-1.0)
+
+    @classmethod
+    def joined(
+        cls, seen: list[Tensor], expected: list[Tensor], weight: Tensor, kind: Tensor
+    ) -> _Tried:
+        """Join pages."""
+        return cls(torch.cat(seen, 2), torch.cat(expected, 2), weight, kind)
 
     def best(self, head: int) -> tuple[int, int, float]:
         """Return set, kind of query, and gain in nats per unit of attention, of one head."""

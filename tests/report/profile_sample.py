@@ -1,4 +1,4 @@
-"""A profile with made-up numbers: rules, position alone, unclear, and facts of other analyses."""
+"""A profile with made-up numbers: entries, position alone, no description, and other facts."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ def numbers(head: int, rules: float) -> dict[str, tuple[float, str]]:
         "pattern": (2.0, "nats per query"),
         "explained_offset": (0.2, PATTERN),
         "explained_position": (0.1 * (head + 1), PATTERN),
+        "explained_list": (rules, PATTERN),
+        "list_beyond_position": (rules - 0.1 * (head + 1), PATTERN),
         "explained_rules": (rules, PATTERN),
         "explained_tokens": (0.7, PATTERN),
         "needs_context": (0.3, PATTERN),
@@ -32,16 +34,20 @@ def numbers(head: int, rules: float) -> dict[str, tuple[float, str]]:
     }
 
 
-def label(rule: str, phrase: str, share: float) -> dict[str, Any]:
+def entry(number: int, rule: str, phrase: str, share: float) -> dict[str, Any]:
     return {
+        "number": number,
         "rule": rule,
+        "queries": "",
+        "name": rule,
         "phrase": phrase,
-        "position": 0.05,
-        "total": share,
-        "expected": 0.06,
+        "place": False,
+        "avoided": False,
         "share": {"value": share, "low": share - 0.02, "high": share + 0.02},
+        "position": 0.05,
         "nats": 1.5,
-        "alone": {"value": 0.2, "low": 0.17, "high": 0.23},
+        "gain": {"value": 0.2, "low": 0.17, "high": 0.23},
+        "members": [],
     }
 
 
@@ -64,22 +70,23 @@ def example(name: str, kind: str, token: str = "Tom", **more: Any) -> dict[str, 
 def profile(
     *, model: str = "hub/base", corpus: str = "stories.jsonl", token: str = "Tom", heads: int = 4
 ) -> Profile:
-    """Two layers of `heads` heads: rules at heads 0 and 1, position at 2, unclear from 3 on."""
+    """Two layers of heads: entries at heads 0 and 1, position at 2, not described from 3 on."""
     rows, descriptions, examples = [], [], []
     for layer in (0, 1):
         for head in range(heads):
             name = f"L{layer}H{head}"
             where = {"stack": "decoder", "layer": layer, "head": head}
-            status = ("rules", "rules", "position", "unclear")[min(head, 3)]
-            labels = [label("induction", "to the token after an earlier copy", 0.4)]
+            status = ("described", "in part", "described", "not described")[min(head, 3)]
+            entries = []
+            if head < 2:
+                entries = [entry(1, "induction", "to the token after an earlier copy", 0.4)]
             if head == 0:
-                labels = [label("previous_token", "to the token just before", 0.6), *labels]
+                entries[0]["number"] = 2
+                entries = [entry(1, "previous_token", "to the token just before", 0.6), *entries]
             every = numbers(head, 0.5)
-            if status == "rules":
-                every |= {
-                    f"rule:{x['rule']}": (x["share"]["value"], f"{SINK} off the sink")
-                    for x in labels
-                }
+            every |= {
+                f"entry:{x['rule']}": (x["share"]["value"], f"{SINK} off the sink") for x in entries
+            }
             rows += [
                 {
                     **where,
@@ -98,20 +105,17 @@ def profile(
                     **where,
                     "name": name,
                     "status": status,
-                    "labels": labels,
-                    "avoided": [],
+                    "entries": entries,
                     "numbers": {
                         said: {"value": 0.9, "low": 0.85, "high": 0.95}
                         for said in (
                             "off_sink",
                             "distance",
                             "explained_position",
-                            "explained_rules",
-                            "explained_tokens",
-                            "needs_context",
+                            "pattern",
+                            "explained_list",
                         )
-                    }
-                    | {"n_rules": 4},
+                    },
                     "writes": {"raises": [[f" {token}", 1.5], [" ran", 0.7]], "how": "by the OV"},
                 }
             )

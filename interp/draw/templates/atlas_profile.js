@@ -1,6 +1,6 @@
-// What a head does on text: its sentence, what is explained of it, its rules, examples and numbers.
-const RUNGS = [["explained_offset", "distance alone"], ["explained_position", "position"], ["explained_rules", "rules"], ["explained_tokens", "the two tokens"], ["needs_context", "unexplained: needs context"]];
-const CONTROLS = [["control_other_head", "another head's rules"], ["control_random_keys", "the rules on random keys"], ["control_swapped_document", "the rules on another document"]];
+// What a head does on text: its sentence, what is explained of it, its list, examples and numbers.
+const RUNGS = [["explained_offset", "distance alone"], ["explained_position", "position"], ["explained_list", "the list"], ["explained_rules", "all rules together"], ["explained_tokens", "rules and the two tokens"], ["needs_context", "unexplained: needs context"]];
+const CONTROLS = [["control_list_other_head", "another head's list"], ["control_list_swapped_document", "the list on another document"], ["control_other_head", "another head's rules"], ["control_random_keys", "the rules on random keys"], ["control_swapped_document", "the rules on another document"]];
 function onText(model, i, label, found) {
   const out = [];
   const add = (heading, ...contents) => { if (contents.length) out.push(make("h3", {}, heading), ...contents); };
@@ -8,16 +8,16 @@ function onText(model, i, label, found) {
   const rungs = shares(model, i, RUNGS);
   if (rungs.length) add("Share of the pattern explained on unseen documents", shareTable(["", "", "95 % interval"], rungs));
   if (found.rules.length) {
-    add("Rules", shareTable(["attention goes", "share", "by position", "nats", "explains alone"], found.rules.map(([phrase, share, low, high, guess, nats, alone, ...ends]) =>
-      make("tr", {}, make("th", { scope: "row" }, phrase), make("td", {}, `${percent(share)}${low === null ? "" : ` [${percent(low, "")}, ${percent(high, "")}]`}`), make("td", {}, percent(guess)), make("td", {}, digits(nats, true)), make("td", {}, alone === null ? "" : `${digits(alone, true)}${between(...ends)}`)))),
-    make("p", { class: "note" }, `Alone: share of the pattern that position and this rule explain beyond position, on unseen documents. Shares are of its attention off the sink${found.status === "rules" ? "; a key of several rules counts in equal parts" : "; no rule describes it, this is the nearest"}.`));
+    add("List, first match counts", shareTable(["attention goes", "share", "by position", "nats", "adds"], found.rules.map(([phrase, share, low, high, guess, nats, adds, ...ends]) =>
+      make("tr", {}, make("th", { scope: "row" }, phrase), make("td", {}, `${percent(share)}${low === null ? "" : ` [${percent(low, "")}, ${percent(high, "")}]`}`), make("td", {}, percent(guess)), make("td", {}, digits(nats, true)), make("td", {}, adds === null ? "" : `${digits(adds, true)}${between(...ends)}`)))),
+    make("p", { class: "note" }, "Share: of its attention off the sink, on keys of this entry and of none before it, counted on documents that did not choose the list. Adds: share of the pattern that it explains beyond position and the entries before it."));
   }
   add("Examples", ...found.examples.flatMap(onTextExample));
-  if (found.by_rule?.length) out.push(make("details", {}, make("summary", {}, "An example of each rule"), ...found.by_rule.flatMap(([phrase, one]) => [make("h4", {}, phrase), ...onTextExample(one, 1, [one, one])])));
+  if (found.by_rule?.length) out.push(make("details", {}, make("summary", {}, "An example of each entry"), ...found.by_rule.flatMap(([phrase, one]) => [make("h4", {}, phrase), ...onTextExample(one, 1, [one, one])])));
   for (const [name, value] of Object.entries(found.facts ?? {})) add(words(name), ...fact(value));
   const controls = shares(model, i, CONTROLS);
   const shown = new Set([...RUNGS, ...CONTROLS].map(([name]) => name));
-  const numbers = scores(model, i, label, (metric) => metric.group === "text" && !shown.has(metric.name) && !metric.name.startsWith("rule:"));
+  const numbers = scores(model, i, label, (metric) => metric.group === "text" && !shown.has(metric.name) && !metric.name.startsWith("entry:"));
   if (controls.length + numbers.length) {
     const more = make("details", {}, make("summary", {}, "Controls and further numbers on this text"));
     if (controls.length) more.append(make("p", {}, "Descriptions that should fail; share of the pattern explained"), shareTable(["", "", "95 % interval"], controls));

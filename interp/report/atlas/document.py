@@ -124,7 +124,7 @@ class TextSummary(TypedDict):
 
 
 class RuleRow(NamedTuple):
-    """One row of the table of rules on a card; the page reads the fields by their order."""
+    """One entry of the list on a card; the page reads the fields by their order."""
 
     phrase: str  # such as "to the token just before"
     share: float  # of the attention off the sink
@@ -132,7 +132,7 @@ class RuleRow(NamedTuple):
     share_high: float | None
     by_position: float  # the share that position alone predicts
     nats: float  # the fitted parameter: by how much a key of the rule is preferred to others
-    alone: float | None  # share of the pattern that it explains beyond position, by itself
+    alone: float | None  # share of the pattern that it explains beyond the entries before it
     alone_low: float | None
     alone_high: float | None
 
@@ -140,7 +140,7 @@ class RuleRow(NamedTuple):
 class HeadProfile(TypedDict):
     """Description of one head on text; its numbers are among the metrics."""
 
-    status: str  # "rules", "position", "unclear"; "" where no description was fitted
+    status: str  # grade of the list; "" where no description was fitted
     sentence: str
     rules: list[RuleRow]
     examples: list[TextExample]
