@@ -135,9 +135,8 @@ class ListJudge:
             return HeadList(SINK, (), {"explained_list": nothing}, self.n)
         entries = [self._entry(head, at) for at in range(int((self.listed.sets[head] >= 0).sum()))]
         explained = self._explained(head)
-        grade = next(name for name, least in GRADES.items() if explained.value >= least)
-        if not entries and self._of(head, "uniform").sum() < FLAT * weight.sum():
-            grade = EVEN
+        even = self._of(head, "uniform").sum() < FLAT * weight.sum() and not entries
+        grade = EVEN if even else next(x for x, least in GRADES.items() if explained.value >= least)
         numbers = {
             "uncovered": ratio(self.draws, self.mass[:, head, 0], weight),
             "explained_list": explained,
@@ -172,6 +171,7 @@ class ListJudge:
         under = self.draws.weights @ uniform
         drawn = 1 - (self.draws.weights @ left + moved) / np.where(under > 0, under, np.nan)
         ends = np.quantile(drawn[np.isfinite(drawn)], widened(PROBABILITIES, self.n))
+        ends = np.minimum(ends, 1.0)  # no rows are explained better than wholly
         return Number(float(1 - left.sum() / uniform.sum()), tuple(ends.tolist()))
 
     def _entry(self, head: int, at: int) -> Entry:

@@ -146,7 +146,7 @@ class SitePages:
         self.position = description.position[self.place]
         self.offset = description.offset[self.place]
 
-    def page(self, at: int) -> Page:
+    def page(self, at: int, fold: int = 0) -> Page:
         """Return the page of one window."""
         window, sets = self.listing.windows[at], self.listing.evaluated[at]
         mass, visible = self.listing.kept.of(window, self.place), self.visible[at]
@@ -158,6 +158,7 @@ class SitePages:
             sets,
             self._types(sets),
             torch.zeros(mass.shape, dtype=torch.int8),
+            fold,
         )
 
     def on_other(self, page: Page, sets: WindowSets) -> Page:
@@ -189,15 +190,16 @@ def listed_site(
     listing = pages.listing
     listing.read()
     parts = [window.part for window in listing.windows]
-    fitted, judged = (
-        {at: pages.page(at) for at, part in enumerate(parts) if (part == FITTED) == which}
-        for which in (True, False)
-    )
+    clusters = [window.cluster for window in listing.windows]
+    fits = [at for at, part in enumerate(parts) if part == FITTED]
+    order = sorted({clusters[at] for at in fits})
+    fitted = {at: pages.page(at, 1 + order.index(clusters[at]) % 2) for at in fits}
+    judged = {at: pages.page(at) for at, part in enumerate(parts) if part != FITTED}
     lists = _chosen(pages, fitted)
     advance()
     nested = _nested(pages, lists, judged, others)
-    clusters = [listing.windows[at].cluster for at in judged]
-    kept = held_entries(lists, nested, clusters, [page.weight.sum(1) for page in judged.values()])
+    groups = [clusters[at] for at in judged]
+    kept = held_entries(lists, nested, groups, [page.weight.sum(1) for page in judged.values()])
     _cut(lists, kept)
     for page in (*fitted.values(), *judged.values()):
         page.owner[page.owner > kept[:, None, None]] = 0
@@ -217,7 +219,7 @@ def listed_site(
         lists.sets.numpy(),
         lists.kinds.numpy(),
         refit.entries.numpy(),
-        lists.favour.numpy(),
+        lists.favour[0].numpy(),
         lists.observed.numpy(),
         listing.tokens,
         *counted,

@@ -22,7 +22,7 @@ import torch
 
 from interp.core.ties import largest
 from interp.profiles.entries import WindowSets
-from interp.profiles.log_linear import log_rows
+from interp.profiles.log_linear import RIDGE, log_rows
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -41,7 +41,8 @@ OUTSIDE = 0.1  # share of a set's attention on keys of no entry up to which it i
 NAMED = 0.9  # share of the best gain from which a fixed set goes before a group of tokens
 _SCREENED = 6
 _STEPS = 6
-_LARGEST = 6.0  # nats of a parameter
+_JOINT = 5  # passes in which position and entries are fitted together
+_LARGEST = 10.0  # nats of a parameter
 _SETTLED = 0.05  # nats of a step after which parameters are no longer moved
 _EVERY = 4  # pages per page whose curvature is summed
 
@@ -58,6 +59,7 @@ class Page:
         sets: the sets of keys, and the kinds of queries, the first of which holds all.
         types: number of the token of every position; -1 for one that the fit has not seen.
         owner: number of the entry, from 1, that holds each pair; 0 where none does.
+        fold: which of the estimates of favoured tokens it uses; see `Lists`.
     """
 
     mass: Float[Tensor, "head row pos"]
@@ -67,6 +69,7 @@ class Page:
     sets: WindowSets
     types: Int[Tensor, " pos"]
     owner: Int[Tensor, "head row pos"]
+    fold: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,15 +82,16 @@ class Lists:
         kinds: number of the kind of query of every entry.
         parameters: of every entry, in nats, in the list of 1, 2, ... entries.
         favour: how many times what position gives a head attends to each token, on keys of no
-            place of its list.
-        observed: attention on each token there.
+            place of its list: of all pages of the fit, then of each half of them, by which the
+            other half is read, so that no page tells its own favourites.
+        observed: attention on each token there, on all pages of the fit.
         n_places: entries that are places, of all queries; they come first.
     """
 
     sets: Int[Tensor, "head entry"]
     kinds: Int[Tensor, "head entry"]
     parameters: Float[Tensor, "length head entry"]
-    favour: Float[Tensor, "head token"]
+    favour: Float[Tensor, "3 head token"]
     observed: Float[Tensor, "head token"]
     n_places: Int[Tensor, " head"]
 
@@ -98,9 +102,14 @@ class Lists:
 
     def rolled(self) -> Lists:
         """Return the lists, each given to the next head."""
-        parts = (self.sets, self.kinds, self.parameters.movedim(1, 0), self.favour, self.observed)
-        sets, kinds, parameters, *rest = (x.roll(1, 0) for x in (*parts, self.n_places))
-        return Lists(sets, kinds, parameters.movedim(0, 1), *rest)
+        return Lists(
+            self.sets.roll(1, 0),
+            self.kinds.roll(1, 0),
+            self.parameters.roll(1, 1),
+            self.favour.roll(1, 1),
+            self.observed.roll(1, 0),
+            self.n_places.roll(1, 0),
+        )
 
     def insert(self, head: int, at: int, which: int, kind: int) -> None:
         """Put an entry into a list, before the entries from a place on."""
@@ -126,7 +135,7 @@ class Lists:
         held[sets < 0] = False
         groups = (sets >= fixed).nonzero().flatten()
         if len(groups):
-            inside = members(self.favour[groups], page.types)
+            inside = members(self.favour[page.fold, groups], page.types)
             of_head = inside[sets[groups] - fixed, torch.arange(len(groups))]
             held[groups] = of_head[:, None].expand(-1, page.mass.shape[1], -1)
         return held & page.sets.kinds[self.kinds[:, entry]][..., None] & page.visible
@@ -183,7 +192,7 @@ def chosen_lists(
         torch.full((n_heads, ENTRIES), -1),
         torch.zeros(n_heads, ENTRIES, dtype=torch.long),
         torch.zeros(ENTRIES, n_heads, ENTRIES),
-        torch.ones(n_heads, n_types),
+        torch.ones(3, n_heads, n_types),
         torch.zeros(n_heads, n_types),
         torch.zeros(n_heads, dtype=torch.long),
     )
@@ -234,17 +243,19 @@ def _choose_places(
 
 def _find_favoured(lists: Lists, pages: Sequence[Page]) -> None:
     """Find how many times what position gives each head attends to every token."""
-    n_heads, seen = len(lists.sets), lists.observed
-    expected = torch.zeros_like(seen)
+    n_heads = len(lists.sets)
+    seen, expected = torch.zeros(lists.favour.shape), torch.zeros(lists.favour.shape)
     for page in pages:
         free = page.owner == 0
         guess = (page.base.exp() * free * page.weight[..., None]).sum(1)
         known = page.types >= 0
         at = page.types[known].expand(n_heads, -1)
-        seen.scatter_add_(1, at, (page.mass * free).sum(1)[:, known])
-        expected.scatter_add_(1, at, guess[:, known])
-    extra = SHRINKAGE * expected.sum(1, keepdim=True).clamp_min(1e-9)
+        for fold in {0, 3 - page.fold}:
+            seen[fold].scatter_add_(1, at, (page.mass * free).sum(1)[:, known])
+            expected[fold].scatter_add_(1, at, guess[:, known])
+    extra = SHRINKAGE * expected.sum(2, keepdim=True).clamp_min(1e-9)
     lists.favour[:] = (seen + extra) / (expected + extra)
+    lists.observed[:] = seen[0]
 
 
 @dataclass
@@ -269,7 +280,7 @@ def _best_sets(
     for page in pages:
         rows = lists.log_rows(page).exp_().mul_(page.weight[..., None])
         masks = page.sets.masks().permute(1, 2, 0).float()
-        inside = members(lists.favour, page.types).float()
+        inside = members(lists.favour[page.fold], page.types).float()
         for inner, parts in sums.items():
             open_pairs = page.owner > n_places if inner else page.owner == 0
             for values, into in zip((page.mass, rows), parts, strict=True):
@@ -292,6 +303,7 @@ def _best_sets(
         one.bound[(one.seen - one.expected) * side[:, None, None] <= 0] = -1.0
         one.bound[:, list(excluded), 0] = -1.0
         for head in range(n_heads):
+            one.bound[head, lists.sets[head], lists.kinds[head]] = -1.0  # of no entry: groups, all
             which, of_query, gain = one.best(head)
             if gain > best.gain[head]:
                 best.sets[head], best.kinds[head] = which, of_query
@@ -319,7 +331,7 @@ class _Tried:
         self.observed, self.guessed, self.weight, self.kind = observed, guessed, weight, kind
         total = (weight @ kind.T).clamp_min(1e-9)[:, None]
         self.seen, self.expected = ((x @ kind.T).movedim(0, 1) / total for x in (observed, guessed))
-        self.bound = (total * _divergence(self.seen, self.expected)).nan_to_num(-1.0)
+        self.bound = total * _divergence(self.seen, self.expected)
 
     @classmethod
     def joined(
@@ -350,8 +362,8 @@ class _Tried:
 
 def _divergence(p: Tensor, q: Tensor) -> Tensor:
     """Return the KL divergence of two shares."""
-    p, q = p.clamp(1e-9, 1 - 1e-9), q.clamp(1e-9, 1 - 1e-9)
-    return p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()
+    p, q = (x.double().clamp(1e-9, 1 - 1e-9) for x in (p, q))
+    return (p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()).float()
 
 
 def _gain(
@@ -392,7 +404,7 @@ def _refit(lists: Lists, pages: Sequence[Page]) -> None:
             slope -= weighted.sum(1).double()
             bend += torch.diag_embed(weighted.sum(1)).double() - (weighted.mT @ share).double()
         before = here
-        here = (here + _step(slope, bend, pages)).clamp(-_LARGEST, _LARGEST)
+        here = (here + _step(slope, bend, here, pages)).clamp(-_LARGEST, _LARGEST)
         if float((here - before).abs().max()) < _SETTLED:
             break
     here = torch.where(lists.sets >= 0, here, 0).float()
@@ -401,12 +413,21 @@ def _refit(lists: Lists, pages: Sequence[Page]) -> None:
         lists.parameters[n - 1] = torch.where(short, here, lists.parameters[n - 1])
 
 
-def _step(slope: Tensor, bend: Tensor, pages: Sequence[Page]) -> Float[Tensor, "head parameter"]:
-    """Return a Newton step with a ridge."""
-    total = sum(page.weight.double().sum(1) for page in pages)
-    assert isinstance(total, torch.Tensor)
-    ridge = 1e-3 * total.clamp_min(1e-9)[:, None, None] * torch.eye(slope.shape[1])
-    return torch.linalg.solve(bend + ridge, slope[..., None])[..., 0].clamp(-2, 2)
+def _step(
+    slope: Tensor, bend: Tensor, here: Tensor, pages: Sequence[Page]
+) -> Float[Tensor, "head parameter"]:
+    """Return a Newton step on the likelihood with a ridge."""
+    ridge = _ridge(pages)
+    step = torch.linalg.solve(
+        bend + ridge[..., None] * torch.eye(slope.shape[1]), (slope - ridge * here)[..., None]
+    )
+    return step[..., 0].clamp(-2, 2)
+
+
+def _ridge(pages: Sequence[Page]) -> Float[Tensor, "head 1"]:
+    """Return the weight of the squared parameters of every head."""
+    total = torch.stack([page.weight.double().sum(1) for page in pages]).sum(0)
+    return RIDGE * total.clamp_min(1e-9)[:, None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -432,27 +453,38 @@ def refit_with_position(
     features: Sequence[Float[Tensor, "feature row pos"]],
     position: Float[Tensor, "head feature"],
 ) -> Refit:
-    """Fit the parameters of position and of the entries together, by Newton."""
+    """Fit position and entries together, by Newton; a step that does not help is halved."""
     here = torch.cat([position, lists.parameters[-1]], 1).double()
     free = torch.cat([torch.ones_like(position), (lists.sets >= 0).float()], 1).double()
-    n = position.shape[1]
-    for last in (False, False, True):
+    n, ridge = position.shape[1], _ridge(pages)
+    loss = torch.full((len(here), 1), torch.inf, dtype=torch.double)
+    trial = here
+    slopes: list[Tensor] = []
+    bend = torch.zeros(0)
+    for left in reversed(range(_JOINT)):
+        value = 0.5 * ridge * (trial**2).sum(1, keepdim=True)
         slopes, bend = [], torch.zeros(*here.shape, here.shape[1], dtype=torch.double)
         total, sampled = (torch.zeros(len(here), 1, 1, dtype=torch.double) for _ in range(2))
         for at, (page, places) in enumerate(zip(pages, features, strict=True)):
-            bent = at % _EVERY == 0
-            slope, curvature = slope_of(
-                page, places, here[:, :n].float(), here[:, n:].float(), bent
-            )
+            parameters = trial[:, :n].float(), trial[:, n:].float()
+            slope, nats, bent = slope_of(page, places, *parameters, bent=at % _EVERY == 0)
             slopes.append(slope * free)
+            value = value + nats[:, None]
             weight = page.weight.double().sum(1)[:, None, None]
             total += weight
-            if curvature is not None:
-                bend += curvature
+            if bent is not None:
+                bend += bent
                 sampled += weight
         bend *= total / sampled.clamp_min(1e-9)
-        if not last:
-            here = here + _step(torch.stack(slopes).sum(0), bend, pages) * free
+        better = value <= loss
+        if not left:
+            break
+        here, loss = torch.where(better, trial, here), torch.where(better, value, loss)
+        step = _step(torch.stack(slopes).sum(0), bend, trial, pages) * free
+        last = left == 1  # the last pass is at the best parameters
+        trial = torch.where(
+            better, here if last else here + step, here if last else (here + trial) / 2
+        )
     return Refit(here[:, :n].float(), here[:, n:].float(), slopes, bend)
 
 
@@ -461,17 +493,24 @@ def slope_of(
     places: Float[Tensor, "feature row pos"],
     position: Float[Tensor, "head feature"],
     entries: Float[Tensor, "head entry"],
+    *,
     bent: bool = False,
-) -> tuple[Float[Tensor, "head parameter"], Float[Tensor, "head parameter parameter"] | None]:
-    """Return slope and curvature of the likelihood of one page."""
+) -> tuple[
+    Float[Tensor, "head parameter"],
+    Float[Tensor, " head"],
+    Float[Tensor, "head parameter parameter"] | None,
+]:
+    """Return the slope of the likelihood of one page, minus its logarithm, and its curvature."""
     flat = places.flatten(1)
     logits = (position @ flat).view(page.mass.shape) + spread(entries, page.owner)
-    rows = log_rows(logits, page.visible).exp_().mul_(page.weight[..., None])
+    log_model = log_rows(logits, page.visible)
+    nats = -(page.mass * log_model.clamp_min(-50)).sum((1, 2)).double()
+    rows = log_model.exp_().mul_(page.weight[..., None])
     apart = page.mass - rows
     of_entries = on_entries(apart, page.owner)[..., 1:].sum(1)
     slope = torch.cat([apart.flatten(1) @ flat.T, of_entries], 1).double()
     if not bent:
-        return slope, None
+        return slope, nats, None
     share = on_entries(rows, page.owner)[..., 1:]
     means = torch.cat([torch.einsum("hrn,frn->hrf", rows, places), share], 2)
     bend = -(means.mT @ (means / page.weight.clamp_min(1e-9)[..., None])).double()
@@ -487,15 +526,13 @@ def slope_of(
     for part in torch.arange(n).split(8):
         products = (flat[part][:, None] * flat[None]).flatten(0, 1)
         bend[:, part, :n] += (values @ products.T).unflatten(1, (len(part), n)).double()
-    return slope, bend
+    return slope, nats, bend
 
 
 def influence_of(
     refit: Refit, judged: Float[Tensor, "head parameter"], pages: Sequence[Page]
 ) -> Float[np.ndarray, "page head"]:
     """Return what one more count of each fitted page adds to the nats of the judged ones."""
-    total = sum(page.weight.double().sum(1) for page in pages)
-    assert isinstance(total, torch.Tensor)
-    ridge = 1e-3 * total.clamp_min(1e-9)[:, None, None] * torch.eye(judged.shape[1])
+    ridge = _ridge(pages)[..., None] * torch.eye(judged.shape[1])
     moved = torch.linalg.solve(refit.bend + ridge, judged[..., None])[..., 0]
     return -torch.stack([(slope * moved).sum(1) for slope in refit.slopes]).float().numpy()

@@ -211,7 +211,10 @@ class Profile(Result):
         wide = self.to_pandas().pivot_table(
             index=["stack", "layer", "head"], columns="metric", values="score", sort=False
         )
-        names = ["pattern", *(f"explained_{x}" for x in ("offset", "position", "rules", "tokens"))]
+        names = [
+            "pattern",
+            *(f"explained_{x}" for x in ("offset", "position", "list", "rules", "tokens")),
+        ]
         every = pd.DataFrame(wide.reindex(columns=names))
         return pd.DataFrame(every.groupby(level=["stack", "layer"], sort=False).mean())
 

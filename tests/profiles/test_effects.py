@@ -95,7 +95,7 @@ def test_a_head_with_the_same_pattern_that_nothing_reads_has_no_effect(
 ) -> None:
     found = interp.profile("planted:bystander", effects_rows, rules=FEW, n_queries=ALL)
     mine = [d for d in found.descriptions if "after an earlier copy" in d["sentence"]]
-    real = [d for d in mine if d["status"] == "rules"]
+    real = [d for d in mine if d["status"] == "described"]
     one, beside = sorted(real, key=lambda d: -d["effect"]["loss"]["value"])
     assert one["effect"]["loss"]["low"] > 1
     assert abs(beside["effect"]["loss"]["value"]) < 1e-5
@@ -125,7 +125,7 @@ def test_a_head_on_the_sink_has_a_screen(effects_rows: list, tmp_path: Path) -> 
     """Shares of a pattern that is not there are no numbers, in files and on the screen."""
     found = interp.profile("planted:sink", effects_rows, rules=FEW, n_queries=4, heads=["L0H1"])
     assert np.isnan(score(found, "L0H1", "copies"))
-    assert "rules                                      nan" in head_text(found, "L0H1")
+    assert "the list                                   nan" in head_text(found, "L0H1")
     found.save(tmp_path / "profile.json")
     assert Profile.load(tmp_path / "profile.json").equals(found)
 
@@ -317,7 +317,7 @@ def test_what_gated_heads_write_is_left_out_with_the_reason(loaded: Any) -> None
 
 def test_kinds_of_predicted_tokens() -> None:
     model = interp.load("bundled:induction")
-    reader = Look(model, model.sites, [], torch.zeros(model.d_vocab, 1), np.array([1])).reader
+    reader = Look(model, model.sites, [], torch.zeros(model.d_vocab, 1), None).reader
     text = reader.read([5, 6, 7, 5, 6, 9, 6])
     kinds = {
         name: np.flatnonzero(kind(text)).tolist()

@@ -153,8 +153,8 @@ def test_a_profile_is_saved_and_read_again(profiled: Profile, tmp_path: Path) ->
 
 def test_the_printed_form_has_layers_and_sentences(profiled: Profile) -> None:
     text = printed([profiled], "", "", top=0)
-    assert "described by rules beyond position" in text
-    assert "offset  position     rules    tokens" in text
+    assert "described (the list explains at least .5" in text
+    assert "offset  position      list     rules    tokens" in text
     assert all(row["sentence"][:30] in " ".join(text.split()) for row in profiled.descriptions)
     assert "further heads" in printed([profiled], "", "", top=1)
 
@@ -188,7 +188,7 @@ def test_the_commands_write_a_profile_and_show_a_head_from_it(tmp_path: Path) ->
         ],
     )
     assert done.exit_code == 0, done.output
-    assert "described by" in done.output
+    assert "described (the list explains at least .5 of the pattern)" in done.output
     shown = CliRunner().invoke(main, ["head", "planted:induction", "L1H0", "--load", str(out)])
     assert shown.exit_code == 0, shown.output
     assert shown.output.startswith("L1H0 of planted:induction on rows.json")
@@ -208,7 +208,7 @@ def test_one_head_is_profiled_without_a_folder(tmp_path: Path) -> None:
     corpus.write_text(str([list(row) for row in ROWS]))
     done = CliRunner().invoke(main, ["head", "planted:induction", "L1H0", "--corpus", str(corpus)])
     assert done.exit_code == 0, done.output
-    assert "needs context" in done.output
+    assert "on unseen documents" in done.output
     assert "measured by ablation" in done.output
     assert "what it writes" in done.output
 
@@ -223,5 +223,5 @@ def test_right_to_left_and_byte_pieces_are_read_and_shown() -> None:
     texts = [" ".join([*rng.permutation(plain), words[n % 4], str(n)]) + "." for n in range(12)]
     profiled = interp.profile("bundled:induction", texts, n_queries=6, rules=["duplicate_token"])
     text = head_text(profiled, "L0H0")
-    assert "needs context" in text
+    assert "on unseen documents" in text
     assert "\u202e" not in text

@@ -47,7 +47,7 @@ def words() -> Words:
 @pytest.fixture(scope="module")
 def reading(words: Words) -> Reading:
     model = SimpleNamespace(tokenizer=words, config=PretrainedConfig())
-    return TokenReader(model, np.array(words.ids() * 9)).read(words.ids())
+    return TokenReader(model, [words.ids()] * 9).read(words.ids())
 
 
 def keys(reading: Reading, words: Words, rule: str, query: str) -> list[str]:
@@ -79,16 +79,16 @@ def keys(reading: Reading, words: Words, rule: str, query: str) -> list[str]:
         ("line_start", " it", ["Now"]),
         ("brackets", " it", ["("]),
         ("numbers", " it", ["12"]),
-        ("names", " Dog", ["Ann", "Come"]),
-        ("last_name", " home", ["Dog"]),
-        ("first_names", " home", ["Ann", "Come"]),
+        ("names", " Dog", ["Ann"]),
+        ("last_name", " home", ["Ann"]),
+        ("first_names", " home", ["Ann"]),
         ("before_copy", " Dog", []),
         ("before_copy", " dog", ["old"]),
         ("frequent", " saw", ["The", "old", "dog"]),
         ("rare", " end", []),
         ("articles", " called", ["The"]),
         ("pronouns", " is", ["She", "it"]),
-        ("pronoun_names", " it", ["Ann", "Come", "Dog"]),
+        ("pronoun_names", " it", ["Ann"]),
         ("auxiliaries", " home", ["is"]),
         ("prepositions", " home", ["at"]),
         ("past_forms", " Dog", ["called"]),
