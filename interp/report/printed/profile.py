@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from interp.profiles.result import Profile
 
 WIDTH = 100
-PHRASE = 38  # columns of a rule's words
+PHRASE = 36  # columns of a rule's words
 STATUS = {
     "described": "described (the list explains at least .5 of the pattern)",
     "in part": "described in part (at least .25)",
