@@ -110,7 +110,8 @@ def view(
 ) -> None:
     """Show the attention of MODEL over a text: all heads, one head, one pair by dimension.
 
-    A long text is shown as exact masses of blocks, with parts of it token by token.
+    A long text is shown as exact masses of blocks, with parts of it token by token. A figure is the
+    map of one head: the first of --heads, or the one with which the page opens.
 
     Args:
         prompt_file: file of the text.
