@@ -21,7 +21,7 @@ from interp.heads.patterns.detail import (
     stacks_written,
 )
 from interp.heads.patterns.result import View
-from interp.heads.patterns.stack import largest_weight
+from interp.heads.patterns.stack import opening_weight
 from interp.report.view_parts import scale_image, static_section
 from interp.report.view_texts import as_data, opening_sentence, readings
 
@@ -76,7 +76,7 @@ class _Frame:
         self.view, self.title = view, title
         texts, self.of_stacks = readings(view)
         self.texts = as_data(texts)
-        one = largest_weight(view.stacks, view.named)
+        one = opening_weight(view.stacks, view.named)
         self.opened = view.stacks[one.stack].name, one.head
         self.first = [one.stack, list(view.stacks[one.stack].weights).index(one.head)]
         self.fixed = {

@@ -23,7 +23,7 @@ from interp.heads.patterns.stack import (
     Terms,
     Tile,
     ZoomTerms,
-    largest_weight,
+    opening_weight,
     stack_summary,
 )
 
@@ -220,7 +220,7 @@ class View(Result):
         from interp.draw.page import text
 
         among = self.stacks if stack is None else (self.stack(stack),)
-        opened = largest_weight(among, self.named)
+        opened = opening_weight(among, self.named)
         shown = self.stack(stack) if head else among[opened.stack]
         which = shown.head(head or opened.head)
         weights = shown.weights[which]

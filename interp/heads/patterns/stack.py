@@ -258,7 +258,7 @@ class Largest(NamedTuple):
     key: str
 
 
-def largest_weight(stacks: Sequence[Stack], named: Sequence[Head] = ()) -> Largest:
+def opening_weight(stacks: Sequence[Stack], named: Sequence[Head] = ()) -> Largest:
     """Return the largest weight of the first named head, or of all heads.
 
     The first query, the first key and, within one sequence, the query itself and the tokens beside
