@@ -158,10 +158,11 @@ class RunningText {
     if (units.length && this.shown) {
       const quoted = (o) => `“${visible(short(o.text.trim() || o.text, 24))}”`, n = units.reduce((sum, u) => sum + u.n, 0) * this.shown.stack.block;
       const list = (found) => found.sort(([a], [b]) => b - a).slice(0, LISTED).map(([w, o]) => `${quoted(o)} ${w.toFixed(2)}`).join(", ");
-      const name = several ? "They" : quoted(units[0]), s = several ? "" : "s", mean = n > units.length ? `, means over ${several ? "the tokens of each" : "its tokens"}` : "";
+      const those = (some, side) => (some.length < units.length ? `Those of the ${side}` : "They"); // of two texts, one is the queries
+      const name = several ? those(asking, "queries") : quoted(units[0]), s = several ? "" : "s", mean = n > units.length ? `, means over ${several ? "the tokens of each" : "its tokens"}` : "";
       if (several) told.push(`Sum over ${units.length} chosen ${this.shown.step > 1 ? "blocks" : this.mode === "words" ? "words" : "tokens"}${mean && ` (${n} tokens)`}: ${units.slice(0, LISTED).map(quoted).join(", ")}${units.length > LISTED ? " and more" : ""}.`);
       if (asking.length) told.push(`${name} look${s} at ${list(looks) || "nothing above 0.01"}${several ? `, of ${given.toFixed(2)} in all` : ""}${mean}.`);
-      if (asked.length) told.push(`${seen.length ? `${several ? "They are" : "It is"} looked at by ${list(seen)}` : `No other token looks at ${several ? "them" : "it"} above 0.01`}.`);
+      if (asked.length) told.push(`${seen.length ? `${several ? `${those(asked, "keys")} are` : "It is"} looked at by ${list(seen)}` : `No other token looks at ${several ? "them" : "it"} above 0.01`}.`);
     }
     this.said.textContent = this.shown ? `${this.shown.item.name}. ${told.join(" ")}` : `Open a head to see what each token attends to${page.askedPair ? ", or click two tokens for the head that attends most from the later to the earlier" : ""}.`;
   }
