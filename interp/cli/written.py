@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,6 @@ from interp.core.errors import OptionError
 from interp.core.shell_line import shell_line
 
 _PAGES = (".html", ".htm")
-_NUMBERS = (".csv", ".json", ".parquet", ".toml", ".jsonl", ".graphml")
-_FIGURES = (".svg", ".pdf", ".png", ".jpg", ".jpeg", ".gif", ".webp", ".eps")
-_TEXTS = (".txt", ".md", ".tex", ".docx")
 
 
 class OutFile(click.ParamType):
@@ -27,7 +25,7 @@ class OutFile(click.ParamType):
 
     Args:
         page: name of the page in a folder, where the file is a page; `.html` is added to a name
-            without it.
+            without a suffix.
         beside: endings of files that are written beside the page.
         figures: endings of figures that the command writes in place of the page.
     """
@@ -50,15 +48,15 @@ class OutFile(click.ParamType):
             default=Path(self._page),
             show_default=True,
             metavar="FILE",
-            help="File of the page (.html is added to a name without it), or a folder for "
+            help="File of the page (.html is added to a name without a suffix), or a folder for "
             f"{self._page}{numbers}{figures}.",
         )
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Path:
         """Refuse a folder, a file that exists, and a folder that does not; raises OptionError."""
         path = Path(value)
-        if self._page and path.suffix.lower() not in self._figures:
-            path = page_file(path, self._page)
+        if self._page:
+            path = page_file(path, self._page, self._figures)
         if path.is_dir():
             raise OptionError(f"{path} is a folder; give the name of a file")
         if not path.parent.is_dir():
@@ -93,22 +91,24 @@ def with_overwrite(command: click.Command) -> click.Command:
     return command
 
 
-def page_file(out: Path, name: str) -> Path:
-    """Return the file of a page: `out`, with `.html` added if it has no such ending.
+def page_file(out: Path, name: str, figures: Sequence[str] = ()) -> Path:
+    """Return the file of a page or of a figure: `out`, with `.html` added if it has no suffix.
 
-    For a folder it is `name` inside it.
+    For a folder it is `name` inside it. Only letters after the last dot are a suffix, so that the
+    name of a model or a version may have a dot; raises OptionError for an unknown suffix.
     """
     suffix = out.suffix.lower()
-    kinds = {"table": _NUMBERS, "figure": _FIGURES, "document": _TEXTS}
-    kind = next((kind for kind, endings in kinds.items() if suffix in endings), None)
-    if kind is not None and not out.is_dir():
-        raise OptionError(
-            f"{out} is the name of a {kind}, but the output is a page; give a name that ends in "
-            f".html"
-        )
     if out.is_dir():
         return out / name
-    return out if suffix in _PAGES else out.with_name(f"{out.name}.html")
+    if suffix in (*_PAGES, *figures):
+        return out
+    if re.fullmatch(r"\.[a-z]{2,}", suffix):
+        what = "a page or a figure" if figures else "a page"
+        raise OptionError(
+            f"{out} ends in {suffix}, but the output is {what}; give a name that ends in "
+            f"{' or '.join(('.html', *figures))}"
+        )
+    return out.with_name(f"{out.name}.html")
 
 
 def beside(page: Path, suffix: str) -> Path:

@@ -178,12 +178,12 @@ class Result(Displayed):
         return drawn("plot", self, k)
 
     def save(self, path: str | os.PathLike) -> Any:
-        """Write a file whose suffix gives the format: parquet, csv, json, toml, html, svg or pdf.
+        """Write a file whose suffix gives the format: a table, a page or a figure.
 
-        Some results also support graphml. The first four contain the rows for other programs, and
-        all values for `load`, which returns an equal result; svg and pdf hold the figure, whose
-        font, size and caption `interp.report.save_figure` sets. The file appears whole or not at
-        all.
+        Some results also support graphml. Files of parquet, csv, json and toml contain the rows for
+        other programs, and all values for `load`, which returns an equal result; html is the page;
+        svg, pdf and png hold the figure, whose font, size and caption `interp.report.save_figure`
+        sets. The file appears whole or not at all.
 
         Raises:
             UnknownName: the suffix is unknown; the message lists the known ones.

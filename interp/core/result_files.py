@@ -47,7 +47,7 @@ class Writable(Protocol):
 FORMAT = "interp Result 1"
 READ = (".parquet", ".csv", ".json", ".toml")
 """Suffixes that `load` reads."""
-FIGURES = (".svg", ".pdf")
+FIGURES = (".svg", ".pdf", ".png")
 """Suffixes of the figure of a result."""
 _TEXTS = {".graphml": "_graphml", ".jsonl": "_jsonl"}
 

@@ -336,7 +336,8 @@ class HeadTable(WithPromptValues, Result):
     def save(self, path: str | os.PathLike) -> None:
         """Write .parquet, .csv, .json or .toml, which `load` reads back, or the .html report.
 
-        A CSV is plain; `NAME.csv.provenance.json` beside it holds its provenance.
+        A file whose name ends in .svg, .pdf or .png holds the figure. A CSV is plain;
+        `NAME.csv.provenance.json` beside it holds its provenance.
 
         Raises:
             UnknownName: another suffix.

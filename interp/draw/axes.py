@@ -27,6 +27,8 @@ class Axis:
         self.first, self.last = place
         self.names = list(dict.fromkeys(v for v in values if isinstance(v, str)))
         self.at = {name: i for i, name in enumerate(self.names)}
+        self.texts = tick_texts(layout)
+        self.aslant = not self.upright and too_wide(self.texts, self.last - self.first)
         self.reversed = layout.autorange == "reversed"
         self.cells, self.labelled = False, True
         self.cell = 1.0  # of a map, in units of the axis
@@ -72,18 +74,21 @@ class Axis:
 
     def ticks(self) -> list[tuple[float, str]]:
         """Return positions and labels, as many as fit."""
-        room = (16 if self.names else 32) if self.upright else 22 if self.names else 64
+        if self.upright:
+            room = 16 if self.names or self.texts else 32
+        else:
+            room = 14 if self.aslant else 22 if self.names else 64
         room = min(room, abs(self.last - self.first) / 2.5)
         if self.layout.tickvals is not None:
-            labels = map(str, self.layout.ticktext)
-            marks = list(zip(map(self, self.layout.tickvals), labels, strict=True))
+            marks = list(zip(map(self, self.layout.tickvals), self.texts, strict=True))
         elif self.names:
             marks = [(self(name), self.spelled(name)) for name in self.names]
         else:
             return self._numbers(room)
         shown: list[tuple[float, str]] = []
         for at, label in reversed(marks):  # the last label always, others where they fit
-            wide = room if self.upright or self.names else 7 * len(label) + 10
+            level = not (self.upright or self.names or self.aslant)
+            wide = 7 * len(label) + 10 if level else room
             if not shown or abs(shown[-1][0] - at) >= wide:
                 shown.append((at, label))
         return shown[::-1]
@@ -113,7 +118,7 @@ class Axis:
             else:
                 line = f"M{at:.1f} {other.first:.1f}V{other.last:.1f}"
                 style = {"x": at, "y": other.last + 16, "text_anchor": "middle"}
-                if self.names and turned:
+                if self.aslant or (self.names and turned):
                     turn = f"translate({at + 4:.1f} {other.last + 8:.1f}) rotate(-60)"
                     style = {"transform": turn, "text_anchor": "end"}
             if not self.names:
@@ -145,23 +150,33 @@ def axes(
                 over[name] = len(trace.z if letter == "y" else trace.z[0]), trace[letter]
     for shape in layout.shapes:
         used.get(shape.yref, []).append(shape.y0)
-    words = {n: [v for v in dict.fromkeys(vs) if isinstance(v, str)] for n, vs in used.items()}
+    asked = {name: layout[f"{name[0]}axis{name[1:]}"] for name in used}
+    texts = {name: tick_texts(axis) for name, axis in asked.items()}
+    words = {
+        n: texts[n] or [v for v in dict.fromkeys(vs) if isinstance(v, str)]
+        for n, vs in used.items()
+    }
     longest = {n: min(_LONG, max(map(len, vs), default=0)) for n, vs in words.items()}
     left = max(_LEFT, 34 + 7 * max((v for n, v in longest.items() if n[0] == "y"), default=0))
-    crowded = any(7 * sum(map(len, vs)) > wide for n, vs in words.items() if n[0] == "x")
+    right = _RIGHT + 90 * any(t.type == "heatmap" for t in traces)
+    spans = {n: high - low for n, axis in asked.items() for low, high in [axis.domain or (0, 1)]}
+    crowded = any(
+        7 * sum(map(len, vs)) > wide or too_wide(texts[n], spans[n] * (wide - left - right))
+        for n, vs in words.items()
+        if n[0] == "x"
+    )
     lower = max((v for n, v in longest.items() if n[0] == "x"), default=0)
     bottom = _BOTTOM + 5.6 * lower * crowded
-    right = _RIGHT + 90 * any(t.type == "heatmap" for t in traces)
     room = {"x": (left, wide - left - right), "y": (top, tall - top - bottom)}
     margins = {"x": bottom, "y": left}
     by_name: dict[str, Axis] = {}
     for name, values in used.items():
-        asked, (start, length) = layout[f"{name[0]}axis{name[1:]}"], room[name[0]]
-        low, high = asked.domain or (0.0, 1.0)
+        start, length = room[name[0]]
+        low, high = asked[name].domain or (0.0, 1.0)
         if name[0] == "y":
             low, high = 1 - high, 1 - low
         place = start + low * length, start + high * length
-        by_name[name] = Axis(asked, name, values, place, margins[name[0]])
+        by_name[name] = Axis(asked[name], name, values, place, margins[name[0]])
         if name in over:
             by_name[name].over_cells(*over[name])
     of_traces = {
@@ -171,6 +186,18 @@ def axes(
         for x, y in of_traces.values():
             x.labelled, y.labelled = y.last >= tall - bottom - 1, x.first <= left + 1
     return of_traces
+
+
+def tick_texts(layout: Any) -> list[str]:
+    """Return the texts that an axis states for its ticks, without plotly's markup."""
+    given = () if layout.ticktext is None else layout.ticktext
+    return [html.unescape(str(text)) for text in given]
+
+
+def too_wide(texts: Sequence[str], length: float) -> bool:
+    """Tell whether the longest of evenly spaced texts does not fit beside the others."""
+    longest = min(_LONG, max(map(len, texts), default=0))
+    return bool(texts) and (7 * longest + 10) * len(texts) > length
 
 
 def error_ends(trace: Any, letter: str) -> list[tuple[float, float]]:

@@ -213,7 +213,8 @@ def _cells(trace: Any, x: Axis, y: Axis, layout: Any, vector: bool) -> list[Mark
     if z.size > CELLS:
         image = indexed_png(bins if y.reversed else bins[::-1], [*colours, _BLANK])
         box = {"x": x.first, "y": y.first, "width": x.last - x.first, "height": y.last - y.first}
-        whole = element("image", href=data_url(image), preserveAspectRatio="none", **box)
+        style = {"preserveAspectRatio": "none", "image_rendering": "optimizeSpeed"}
+        whole = element("image", href=data_url(image), **style, **box)
         return [whole, *parts]
     columns = range(z.shape[1]) if trace.x is None else list(trace.x)
     rows = range(z.shape[0]) if trace.y is None else list(trace.y)

@@ -105,7 +105,7 @@ def drawn_figure(graph: PrunedGraph, k: int) -> go.Figure:
 
 
 def save_graph(graph: PrunedGraph, path: Path) -> None:
-    """Write the static picture as SVG or PDF."""
+    """Write the static picture in the format of the suffix."""
     from interp.circuits.why.graph_result import DRAWN_EDGES
     from interp.report.paper import save_figure
 

@@ -1,9 +1,10 @@
-"""Figures for papers: vector files with a font, a size and a caption of your choice."""
+"""Figures for papers: files with a font, a size and a caption of your choice."""
 
 from __future__ import annotations
 
 import os
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ from markupsafe import Markup, escape
 from interp.core.display import Displayed
 from interp.core.errors import OptionError, UnknownName
 from interp.core.files import write_atomically
+from interp.core.result_files import FIGURES
 from interp.draw.figure import WIDE, svg
 from interp.draw.svg import element, standing
 
-VECTOR = (".svg", ".pdf")
 POINTS = 72  # of an inch
+PIXELS = 300  # of an inch of a PNG
 LETTER = 12.0  # size of letters in the units of a figure of this package
 _LINE = 1.35  # height of a line of the caption, in sizes of its letters
 
@@ -30,12 +32,13 @@ def save_figure(
     size: float = 8.0,
     caption: str = "",
 ) -> None:
-    """Write a figure as SVG or PDF for a paper; matplotlib and a browser are not needed.
+    """Write a figure as SVG, PDF or PNG for a paper; matplotlib and a browser are not needed.
 
     Args:
         figure: A plotly figure of this package, such as that of `result.plot()`, or an SVG as text,
             such as `circuit.to_svg()`.
-        path: The file, .svg or .pdf. PDF needs `pip install interp[pdf]`.
+        path: The file, .svg, .pdf or .png (300 pixels per inch). PDF and PNG need
+            `pip install interp[pdf]`.
         width: Width in inches; the height follows.
         font: Family of all letters.
         size: Size of most letters in points; those of an SVG that is given keep their proportion.
@@ -47,8 +50,9 @@ def save_figure(
         StoreError: The file cannot be written.
     """
     path = Path(path)
-    if path.suffix.lower() not in VECTOR:
-        raise UnknownName("file format of a figure", path.suffix or path.name, VECTOR)
+    suffix = path.suffix.lower()
+    if suffix not in FIGURES:
+        raise UnknownName("file format of a figure", path.suffix or path.name, FIGURES)
     if not (width > 0 and size > 0):
         raise OptionError(f"width={width:g} inches and size={size:g} points; both are above 0")
     units = width * POINTS / size * LETTER
@@ -58,12 +62,11 @@ def save_figure(
         else standing(svg(figure, wide=units, vector=True), style=True)
     )
     text = _sized(str(drawn), width, font, size, caption)
-    content = text.encode() if path.suffix.lower() == ".svg" else _pdf(text)
-    write_atomically(path, content)
+    write_atomically(path, text.encode() if suffix == ".svg" else _converted(text, suffix[1:]))
 
 
 def save_vector(result: Displayed, path: Path) -> None:
-    """Write the figure of a result as SVG or PDF."""
+    """Write the figure of a result in the format of the suffix."""
     to_svg = getattr(result, "to_svg", None)
     save_figure(result.plot() if to_svg is None else to_svg(), path)  # type: ignore[attr-defined]
 
@@ -102,14 +105,22 @@ def _wrapped(text: str, most: int) -> list[str]:
     return textwrap.wrap(text, max(most, 20))
 
 
-def _pdf(text: str) -> bytes:
+def _converted(text: str, form: str) -> bytes:
+    """Return an SVG as PDF or PNG."""
+    cairosvg = converter(form)
+    write = cairosvg.svg2pdf if form == "pdf" else partial(cairosvg.svg2png, dpi=PIXELS)
+    content = write(bytestring=text.encode(), unsafe=False)
+    assert content is not None
+    return content
+
+
+def converter(form: str) -> Any:
+    """Import the library that writes PDF and PNG; raises OptionError."""
     try:
         import cairosvg
     except (ImportError, OSError) as error:  # OSError: libcairo is not there
         raise OptionError(
-            f"a PDF needs CairoSVG: pip install interp[pdf], and the library cairo of the system "
-            f"({error}); or save the figure as .svg"
+            f"a {form.upper()} needs CairoSVG: pip install interp[pdf], and the library cairo of "
+            f"the system ({error}); or save the figure as .svg"
         ) from error
-    content = cairosvg.svg2pdf(bytestring=text.encode(), unsafe=False)
-    assert content is not None
-    return content
+    return cairosvg

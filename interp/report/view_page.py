@@ -21,8 +21,9 @@ from interp.heads.patterns.detail import (
     stacks_written,
 )
 from interp.heads.patterns.result import View
+from interp.heads.patterns.stack import opening_weight
 from interp.report.view_parts import scale_image, static_section
-from interp.report.view_texts import as_data, largest_of_view, opening_sentence, readings
+from interp.report.view_texts import as_data, opening_sentence, readings
 
 SCRIPTS = ("root", "decode", "draw", "text", "lines", "pair", "page", "start")
 ZOOMING = ("zoom", "tiles")
@@ -75,7 +76,7 @@ class _Frame:
         self.view, self.title = view, title
         texts, self.of_stacks = readings(view)
         self.texts = as_data(texts)
-        one = largest_of_view(view)
+        one = opening_weight(view.stacks, view.named)
         self.opened = view.stacks[one.stack].name, one.head
         self.first = [one.stack, list(view.stacks[one.stack].weights).index(one.head)]
         self.fixed = {

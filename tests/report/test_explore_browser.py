@@ -56,6 +56,34 @@ def test_the_prompt_box_is_on_the_first_screen_and_no_column_is_cut(
             assert cut == []
 
 
+@pytest.mark.parametrize("name", ["induction", "deceive", "planted"])
+def test_it_starts_with_an_example_that_suits_the_model(browser, name) -> None:
+    """Of known words, or of ids where there is no tokenizer; with crosses of a finger's size."""
+    model = interp.load("planted:induction" if name == "planted" else f"bundled:{name}")
+    begins = {"induction": "The cat sat on", "deceive": "with Anna a ", "planted": "0 48 5 2 "}
+    browser.emulate("light", 390)
+    browser.log("browser")
+    with serving([], Session(model)) as address:
+        browser.call("POST", "/url", {"url": address})
+        browser.wait("return document.querySelector('.status')?.textContent.includes('An example')")
+        text = browser.run("return document.querySelector('#live-text').value")
+        assert text.startswith(begins[name])
+        assert browser.run("return document.querySelectorAll('.thumbs image').length") == 1
+        assert browser.run("return document.querySelectorAll('.logits tbody tr').length") == 10
+        boxes = "[...document.querySelectorAll(arguments[0])].map(e => e.getBoundingClientRect())"
+        sides = f"return {boxes}.map(b => Math.min(b.width, b.height))"
+        assert min(browser.run(sides, ".cut .hit")) >= 44
+        assert max(browser.run(sides, "rect.pick")) > 2 * 44  # its middle opens the head
+        browser.click("rect.pick")
+        browser.wait("return document.querySelector('.panel .ablate')")
+        corner(browser, 0)
+        named(browser, "zero")
+        for control in ("#live .chip button", "#live .panel .controls button"):
+            assert min(browser.run(sides, control)) >= 44
+        assert browser.run(CUT) == []
+        assert browser.log("browser") == []
+
+
 def test_two_tokens_of_the_text_open_their_edge_and_its_rules(live, session):
     """Without an open head, the head that attends most opens on the pair."""
     prompt(live, TEXT)

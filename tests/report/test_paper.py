@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 
+import numpy as np
 import plotly.graph_objects as go
 import pytest
 
 from interp.core.errors import OptionError, UnknownName
+from interp.heads.patterns import View
 from interp.report import save_figure
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -56,16 +58,44 @@ def test_pdf(tmp_path) -> None:
     assert b"/Image" not in content  # all of it is vectors
 
 
-def test_a_pdf_without_its_library_says_what_to_install(tmp_path, monkeypatch) -> None:
+def test_a_png_has_300_pixels_per_inch_and_the_colours_of_the_figure(tmp_path) -> None:
+    pytest.importorskip(
+        "cairosvg", reason="pip install interp[pdf]", exc_type=(ImportError, OSError)
+    )
+    from PIL import Image
+
+    scale = [[0, "#ffff00"], [1, "#0000ff"]]
+    figure = go.Figure(go.Heatmap(z=np.eye(60), colorscale=scale, showscale=False))
+    save_figure(figure.update_layout(height=300), tmp_path / "a.PNG", width=3.0)
+    with Image.open(tmp_path / "a.PNG") as picture:
+        assert picture.width == 900
+        counts = {rgba[:3]: n for n, rgba in picture.convert("RGBA").getcolors(10**6)}
+    share = counts[0, 0, 255] / (counts[255, 255, 0] + counts[0, 0, 255])
+    assert share == pytest.approx(1 / 60, rel=0.1)  # no cell is blurred
+
+
+@pytest.mark.parametrize("form", ["pdf", "png"])
+def test_without_its_library_it_is_said_what_to_install(tmp_path, monkeypatch, form) -> None:
     monkeypatch.setitem(__import__("sys").modules, "cairosvg", None)
-    with pytest.raises(OptionError, match=r"pip install interp\[pdf\]"):
-        save_figure(bars(), tmp_path / "a.pdf")
-    assert not (tmp_path / "a.pdf").exists()
+    with pytest.raises(OptionError, match=rf"a {form.upper()} needs.*pip install interp\[pdf\]"):
+        save_figure(bars(), tmp_path / f"a.{form}")
+    assert not (tmp_path / f"a.{form}").exists()
+
+
+def test_every_token_of_a_short_axis_is_named_as_it_is(tmp_path) -> None:
+    tokens = ["<s>", " &amp;", *(f" token{i}" for i in range(25))]
+    view = View.of_patterns(np.full((1, 1, 27, 27), 1 / 27), tokens)
+    view.save(tmp_path / "a.svg")
+    texts = [*ET.parse(tmp_path / "a.svg").getroot().iter(f"{SVG}text")]
+    shown = [t.text for t in texts if t.attrib.get("class") == "soft"]
+    assert shown == tokens + tokens
+    across = [t for t in texts if "rotate(-60)" in t.attrib.get("transform", "")]
+    assert len(across) == 27  # aslant, since they would lie on each other
 
 
 def test_wrong_requests(tmp_path) -> None:
-    with pytest.raises(UnknownName, match=r"\.svg"):
-        save_figure(bars(), tmp_path / "a.png")
+    with pytest.raises(UnknownName, match=r"known: \.pdf, \.png, \.svg"):
+        save_figure(bars(), tmp_path / "a.gif")
     with pytest.raises(OptionError, match="above 0"):
         save_figure(bars(), tmp_path / "a.svg", width=0)
     with pytest.raises(OptionError, match="name of a font"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from zoo import FAMILIES
 
 import interp
 from interp.cli.main import main
-from interp.core.errors import OptionError
+from interp.core.errors import OptionError, UnknownName
 from interp.heads.patterns.capturing import image_inputs
 
 
@@ -46,16 +47,40 @@ def test_a_figure_takes_no_size(run_view, tmp_path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_the_suffix_of_the_output_is_kept_or_refused(run_view, tmp_path) -> None:
-    out = tmp_path / "figure.svg"
-    done = run_view(MODEL, "--text", "1 2 3", "-o", out)
-    assert done.exit_code == 0, done.output
-    assert out.read_text(encoding="utf-8").startswith("<svg")
-    assert [path.name for path in tmp_path.iterdir()] == ["figure.svg"]
-    for suffix in (".png", ".json", ".md"):
-        done = run_view(MODEL, "--text", "1 2 3", "-o", tmp_path / f"page{suffix}")
+STARTS = {".svg": b"<svg", ".html": b"<!doctype html>", ".pdf": b"%PDF", ".png": b"\x89PNG"}
+
+
+def test_the_suffix_of_the_output_is_kept_or_refused(run_view, tmp_path, monkeypatch) -> None:
+    """The page, and its head as a figure; the same names for `View.save` in Python."""
+    text = "The cat sat on the mat. The cat sat on the"
+    shown = interp.view(MODEL, text)
+    if find_spec("cairosvg") is None:
+        pytest.skip("pip install interp[pdf]")
+    for suffix, start in STARTS.items():
+        for out in (tmp_path / f"command{suffix}", tmp_path / f"python{suffix}"):
+            done = run_view(MODEL, "--text", text, "-o", out) if "command" in out.name else None
+            assert done is None or done.exit_code == 0, done.output
+            assert done is not None or shown.save(out) is None
+            assert out.read_bytes().startswith(start)
+    names = {f"{way}{suffix}" for way in ("command", "python") for suffix in STARTS}
+    assert {path.name for path in tmp_path.iterdir()} == names
+    page = (tmp_path / "command.html").read_text(encoding="utf-8")
+    stack, at = reading.data_of(page)["open"]
+    head = reading.data_of(page)["stacks"][stack]["heads"][at]["name"]
+    figure = (tmp_path / "command.svg").read_text(encoding="utf-8")
+    assert f": decoder {head}</text>" in figure
+    assert head != "L0H0"  # not the first one, but the one with which the page opens
+    for suffix in (".gif", ".json", ".xyz"):
+        done = run_view(MODEL, "--text", text, "-o", tmp_path / f"page{suffix}")
         assert done.exit_code == 2
-        assert "give a name that ends in .html" in done.stderr
+        assert "give a name that ends in .html or .svg or .pdf or .png" in done.stderr
+        assert done.stderr.count("\n") == 1
+    with pytest.raises(UnknownName, match=r"\.html.*\.pdf.*\.png.*\.svg"):
+        shown.save(tmp_path / "page.gif")
+    monkeypatch.setitem(sys.modules, "cairosvg", None)
+    done = run_view(MODEL, "--text", text, "-o", tmp_path / "without.png")
+    assert (done.exit_code, "pip install interp[pdf]" in done.stderr) == (2, True)
+    assert {path.name for path in tmp_path.iterdir()} == names
 
 
 def test_a_long_file_is_shown_in_blocks_and_it_is_said(run_view, tmp_path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from report.browser import ENTER, RIGHT, needs_browser
+from report.browser import ENTER, ESCAPE, RIGHT, needs_browser
 from report.viewing import head, spoken
 
 from interp.heads.patterns import View, view
@@ -13,6 +13,9 @@ pytestmark = [
     pytest.mark.slow,
     needs_browser,
 ]
+
+
+SHIFT = "\ue008"
 
 
 SPOKEN = "return [...document.querySelectorAll('.passage span')].map(s => s.textContent)"
@@ -87,6 +90,48 @@ def test_the_text_is_reached_with_the_keyboard_and_opens_pairs_and_heads(
     page.wait("return document.querySelector('.pair h4')")
     assert page.text(".pair h4").startswith(f"query {last} ")
     assert page.run("return location.hash") == f"#{best[1]}"
+
+
+def test_several_chosen_tokens_are_summed(opened) -> None:
+    """By clicks with the box ticked, and by keys with Shift; the number and the sums are said."""
+    tokens, rng = [f" t{i}" for i in range(6)], np.random.default_rng(0)
+    weights = np.tril(rng.random((2, 6, 6))) + 1e-3 * np.eye(6)
+    weights /= weights.sum(-1, keepdims=True)
+    page = drawn(opened, View.of_patterns(weights[None], tokens, named=["L0H0"]))
+    page.click(".reading input[type='checkbox']")
+    for at in (1, 3, 4, 5, 5):  # the last one is chosen and let go again
+        page.click(f".passage span[data-unit='{at}']")
+    chosen = [1, 3, 4]
+
+    def check(head: int) -> None:
+        looks, seen = weights[head][chosen].sum(0), weights[head][:, chosen].sum(1)
+        best = np.argsort(-looks)[:4]
+        listed = ", ".join(f"“t{i}” {looks[i]:.2f}" for i in best)
+        others = sorted((i for i in (0, 2, 5) if seen[i] >= 0.01), key=lambda i: -seen[i])
+        by = ", ".join(f"“t{i}” {seen[i]:.2f}" for i in others)
+        assert page.text(".reading output") == (
+            f"L0H{head}. Sum over 3 chosen tokens: “t1”, “t3”, “t4”. They look at {listed}, of "
+            f"3.00 in all. They are looked at by {by}."
+        )
+        shaded = [f"q{round(32 * np.sqrt(looks[i] / 3))}" if looks[i] >= 0.01 else "" for i in best]
+        assert [page.run(CLASSES)[i].split()[0] for i in best] == shaded
+
+    check(0)
+    hover(page, 0)  # pointing changes nothing while several are chosen
+    check(0)
+    pressed = "return document.querySelectorAll('[data-unit][aria-pressed=true]').length"
+    assert page.run(pressed) == 3
+    page.run("document.querySelectorAll('.panel button')[1].click()")  # the next head keeps them
+    page.wait("return document.querySelector('.panel h3').textContent.endsWith('L0H1')")
+    check(1)
+    page.type(".passage span[data-unit='0']", ESCAPE)
+    assert "Sum" not in page.text(".reading output")
+    page.click(".reading input[type='checkbox']")
+    add = SHIFT + ENTER + SHIFT
+    page.type(".passage span[data-unit='0']", RIGHT + add + RIGHT * 2 + add + RIGHT + add)
+    check(1)
+    page.click(".passage span[data-unit='0']")  # a plain click begins anew
+    assert page.text(".reading output").startswith("L0H1. “t0” looks at ")
 
 
 def test_an_address_opens_its_head_and_one_that_names_no_head_is_said(

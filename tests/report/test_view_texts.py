@@ -7,7 +7,8 @@ from beside import STORIES, needs
 
 import interp
 from interp.heads.patterns import View, long_view, view
-from interp.report.view_texts import largest_of_view, opening_sentence, readings
+from interp.heads.patterns.stack import opening_weight
+from interp.report.view_texts import opening_sentence, readings
 
 
 def test_the_pieces_of_a_model_are_its_text(bundled_induction) -> None:
@@ -39,15 +40,15 @@ def test_the_answer_names_the_largest_weight_that_is_no_neighbours() -> None:
     weights = np.eye(5)[None, None].repeat(2, 1) * 1.0
     weights[0, 1, 4] = [0, 0.7, 0, 0, 0.3]
     found = View.of_patterns(weights, list("abcde"))
-    assert opening_sentence(found, largest_of_view(found)) == (
+    assert opening_sentence(found, opening_weight(found.stacks, found.named)) == (
         "L0H1 gives 0.70 of the attention of “e” (token 4) to “b” (token 1): the largest weight of "
         "2 heads between tokens that are not neighbours"
     )
     named = View.of_patterns(weights, list("abcde"), named=["L0H0"])
-    assert opening_sentence(named, largest_of_view(named)).startswith(
+    assert opening_sentence(named, opening_weight(named.stacks, named.named)).startswith(
         "L0H0 gives 1.00 of the attention of “a” (token 0)"
     )
-    assert opening_sentence(named, largest_of_view(named)).endswith(
+    assert opening_sentence(named, opening_weight(named.stacks, named.named)).endswith(
         "to “a” (token 0): its largest weight"
     )
-    assert opening_sentence(found, largest_of_view(found)) in found.html()
+    assert opening_sentence(found, opening_weight(found.stacks, found.named)) in found.html()

@@ -65,10 +65,11 @@ def explore(
 ) -> None:
     """Explore results and a model in the browser: type a prompt, zoom, ablate heads.
 
-    Give a folder or table of results, a MODEL, or both. Without a model the page shows the results
-    alone. With a profile of the model among the results (`interp profile MODEL -o FOLDER`) a click
-    on a pair says which rules fire on it and what they explain of its row. The server answers to
-    this machine only, under an address with a secret token, and writes no file. Ctrl-C stops it.
+    Give a folder or table of results, a MODEL, or both. The page begins with an example prompt that
+    the model understands; without a model it shows the results alone. With a profile of the model
+    among the results (`interp profile MODEL -o FOLDER`) a click on a pair says which rules fire on
+    it and what they explain of its row. The server answers to this machine only, under an address
+    with a secret token, and writes no file. Ctrl-C stops it.
 
     Args:
         sources: results and a model.

@@ -16,6 +16,7 @@ from interp.core.declaration import split_names
 from interp.core.errors import OptionError, PromptError
 from interp.core.head import Head
 from interp.core.prompt_file import read_text
+from interp.core.result_files import FIGURES
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -29,6 +30,10 @@ GROUP = "Look"
 def _check(run: Run) -> None:
     """Refuse options that exclude others."""
     values = run.values
+    if (form := run.out.suffix.lower()[1:]) in ("pdf", "png"):
+        from interp.report.paper import converter
+
+        converter(form)  # before a model is loaded
     show, pair = values["show"], len(values["text"]) == 2
     if len(values["text"]) > 2:
         raise OptionError(f"give --text once, or twice for a pair; {len(values['text'])} given")
@@ -83,7 +88,7 @@ def _check(run: Run) -> None:
         "tiles": Spelling(type=click.STRING, metavar="L1H3:Q-Q,K-K", multiple=True),
         "max_mb": Spelling(type=ABOVE_0, metavar="MB"),
     },
-    out=OutFile("view.html", figures=(".svg", ".pdf")),
+    out=OutFile("view.html", figures=FIGURES),
     check=_check,
     text="interp.report.printed:nothing",
     example="interp view gpt2 --text 'The keys are on the table' --heads L5H1 -o view.html",
@@ -105,7 +110,8 @@ def view(
 ) -> None:
     """Show the attention of MODEL over a text: all heads, one head, one pair by dimension.
 
-    A long text is shown as exact masses of blocks, with parts of it token by token.
+    A long text is shown as exact masses of blocks, with parts of it token by token. A figure is the
+    map of one head: the first of --heads, or the one with which the page opens.
 
     Args:
         prompt_file: file of the text.

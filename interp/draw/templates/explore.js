@@ -1,6 +1,6 @@
 // A prompt, all heads on it, and the logits with and without some of them.
-const WIDE = 42, HIGH = 24, place = root.getElementById("live") ?? placed();
-const state = { prompt: null, given: null, edits: [], turn: 0, zoom: null, after: null };
+const WIDE = 42, HIGH = 24, TOUCH = "(max-width: 40rem), (pointer: coarse)", FINGER = 44, place = root.getElementById("live") ?? placed();
+const state = { prompt: null, given: null, edits: [], turn: 0, running: null, zoom: null, after: null };
 
 // The part of the atlas for prompts: on its first screen, or below the maps where none can be run.
 function placed() {
@@ -27,12 +27,18 @@ const passages = make("div", { class: "contents" });
 
 const headOf = (s, h) => page.stacks[s].key + page.stacks[s].heads[h].name;
 
+const typed = () => (page.about.text ? { text: text.value } : { ids: text.value.split(/[\s,]+/).filter(Boolean).map(Number) });
 function start(event) {
   event.preventDefault();
-  return asks(page.about.text ? { text: text.value } : { ids: text.value.split(/[\s,]+/).filter(Boolean).map(Number) });
+  return asks(typed());
 }
 // Runs a prompt; a step of the history that is gone back to brings its edits along.
-async function asks(given, back = null) {
+function asks(given, back = null) { return (state.running = runs(given, back)); }
+// What is asked of a head while a prompt runs is asked of that prompt: the server has no other.
+async function settled() {
+  for (let run = null; run !== state.running;) { run = state.running; await run; }
+}
+async function runs(given, back) {
   const turn = ++state.turn, begun = performance.now();
   writing.abort();
   status.textContent = "Running …";
@@ -73,21 +79,24 @@ function show(found, back = null) {
   continuation.replaceChildren();
   forgetRules();
   if (back) putBack(back);
-  else record(`Prompt: ${short(text.value, 40)}`);
+  else {
+    if (past.steps.length === 1 && past.steps[0].example) past.at = -1; // the reader's first prompt takes its place
+    record(`Prompt: ${short(text.value, 40)}`, found === page.first && page.linked);
+  }
   chip();
   if (active().length || back) ablate();
   if (page.about.rules.length) readRules(); // else when a head is opened: an ablation need not wait
 }
 
 function section(stack, s) {
-  const { layers, across } = stack, left = WIDE, top = HIGH;
-  const cell = stack.heads.length === 1 ? 160 : across <= 16 ? 64 : across <= 32 ? 44 : 28;
+  const { layers, across } = stack, left = WIDE, top = HIGH, touch = matchMedia(TOUCH).matches;
+  const cell = stack.heads.length === 1 ? 160 : touch ? 92 : across <= 16 ? 64 : across <= 32 ? 44 : 28;
   const [wide, high] = [cell * across, cell * layers.length];
   const gaps = [...Array(across + 1).keys()].map((x) => `M${left + cell * x} ${top}v${high}`)
     .concat([...Array(layers.length + 1).keys()].map((y) => `M${left} ${top + cell * y}h${wide}`));
   const names = [...Array(across).keys()].map((h) => drawn("text", { x: left + (h + 0.5) * cell, y: top - 5 }, `H${h}`))
     .concat(layers.map((layer, y) => drawn("text", { class: "y", x: left - 5, y: top + (y + 0.5) * cell + 4 }, `L${layer}`)));
-  const map = drawn("svg", { viewBox: `0 0 ${left + wide + 1} ${top + high + 1}`, width: left + wide + 1, height: top + high + 1, class: "map thumbs",
+  const map = drawn("svg", { viewBox: `0 0 ${left + wide + 1} ${top + high + 1}`, width: left + wide + 1, height: top + high + 1, class: touch ? "map thumbs touch" : "map thumbs",
     role: "group", "aria-label": `${stack.name}: ${stack.heads.length} heads, a thumbnail of each one's attention` },
   drawn("g", { "aria-hidden": "true" }, ...names),
   drawn("image", { class: "heat", x: left, y: top, width: wide, height: high, preserveAspectRatio: "none", href: stack.picture_of_heads }),
@@ -95,17 +104,18 @@ function section(stack, s) {
   Object.assign(map.dataset, { stack: s, cell, left, top,
     heads: stack.heads.map((h) => `${h.name}:${layers.indexOf(h.layer)}:${h.head}`).join(" ") });
   pickable(map, openHead);
-  for (const rect of map.querySelectorAll("rect.pick")) corner(rect);
+  for (const rect of map.querySelectorAll("rect.pick")) corner(rect, touch ? FINGER : within(0.45 * cell, 0, 24));
   const title = page.stacks.length > 1 ? [make("h3", {}, stack.name)] : [];
   return make("section", { class: "stack", id: `s${s}` }, ...title, make("div", { class: "scroll" }, map), make("div", { class: "opened" }));
 }
 
-// The corner of a head's picture that ablates it in one click; Delete does so for the keyboard.
-function corner(rect) {
-  const [s, h] = rect.dataset.at.split(",").map(Number), size = 16;
-  const [x, y] = [Number(rect.getAttribute("x")) + Number(rect.getAttribute("width")) - size, Number(rect.getAttribute("y"))];
-  const mark = drawn("g", { class: "cut", "aria-hidden": "true" }, drawn("rect", { x, y, width: size, height: size }),
-    drawn("text", { x: x + size / 2, y: y + 12 }, "×"), drawn("title", {}, `ablate ${page.stacks[s].heads[h].name}, or bring it back`));
+// The corner of a head's picture that ablates it in one click; Delete does so for the keyboard. It
+// ends before the middle of the picture, and what is drawn is smaller than what can be hit.
+function corner(rect, hit) {
+  const [s, h] = rect.dataset.at.split(",").map(Number), size = within(hit / 2, Math.min(hit, 16), 24);
+  const right = Number(rect.getAttribute("x")) + Number(rect.getAttribute("width")), [x, y] = [right - size, Number(rect.getAttribute("y"))];
+  const mark = drawn("g", { class: "cut", "aria-hidden": "true" }, drawn("rect", { class: "hit", x: right - hit, y, width: hit, height: hit }),
+    drawn("rect", { x, y, width: size, height: size }), drawn("text", { x: x + size / 2, y: y + size / 2 + 4 }, "×"), drawn("title", {}, `ablate ${page.stacks[s].heads[h].name}, or bring it back`));
   mark.addEventListener("click", () => toggle(s, h));
   rect.after(mark);
   rect.setAttribute("aria-keyshortcuts", "Enter Delete");
@@ -113,6 +123,7 @@ function corner(rect) {
 }
 
 async function openHead(s, h, focus = true) {
+  await settled();
   const stack = page.stacks[s], item = stack.heads[h];
   try {
     if (state.prompt.block === 1) { readRules(); await open(s, h, null, focus); }
@@ -164,6 +175,7 @@ page.strongest = async (s, shown, query, key) => {
   return found.heads.map(([name, weight]) => [shown.stack.heads.findIndex((head) => head.name === name), weight]);
 };
 page.askedPair = async (query, key) => { // no head is open: the strongest one opens on the pair
+  await settled();
   try {
     const found = await call("heads", { prompt: state.prompt.prompt, head: headOf(0, 0), query, key, ...afterEdits() });
     const h = page.stacks[0].heads.findIndex((head) => head.name === found.heads[0][0]);
@@ -208,9 +220,11 @@ function begin() {
   place.append(form, status, passages, make("div", { class: "explored" }, make("div", {}, told, maps), make("div", {}, edited, logits, continuation, ownRules)));
   window.addEventListener("hashchange", linked);
   if (page.linked) document.addEventListener("atlas-card", onPrompt);
-  if (page.text) text.value = page.text;
   if (page.first) {
-    state.given = { text: page.text };
+    text.value = page.text;
+    state.given = typed();
     show(page.first);
+    if (page.linked) status.textContent = `An example of ${page.first.tokens.length} tokens; write a prompt of your own above. ${page.first.notes.join(" ")}`;
+    linked();
   }
 }

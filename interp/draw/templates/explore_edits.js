@@ -66,9 +66,9 @@ function chipOf(edit) {
 }
 
 // Every step can be gone back to: the prompt, the edits, the position and the reference prompts.
-function record(label) {
+function record(label, example = false) {
   past.steps.length = past.at + 1;
-  past.steps.push({ label, given: state.given, text: text.value, edits: state.edits.map((edit) => ({ ...edit })), position: position.value, reference: reference.value, result: "" });
+  past.steps.push({ label, example, given: state.given, text: text.value, edits: state.edits.map((edit) => ({ ...edit })), position: position.value, reference: reference.value, result: "" });
   past.at = past.steps.length - 1;
   written();
 }
@@ -106,6 +106,7 @@ async function ablate() {
   const turn = ++asked;
   writing.abort(); // what an earlier click asked for
   await new Promise((go) => setTimeout(go, 60)); // clicks in quick succession are one run
+  await settled();
   if (!state.prompt || turn !== asked) return;
   const step = past.steps[past.at], { prompt } = state.prompt, on = active();
   const given = { prompt, heads: on.map((edit) => edit.head), intervention: on.map((edit) => edit.kind) };

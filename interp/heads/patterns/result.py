@@ -23,6 +23,7 @@ from interp.heads.patterns.stack import (
     Terms,
     Tile,
     ZoomTerms,
+    opening_weight,
     stack_summary,
 )
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 BUDGET = 1_500_000  # bytes of a page that opens at once; a larger budget keeps more of a long text
 CELL_BUDGET = 1_500_000  # bytes of a notebook's output, which is saved with the notebook
 _HEIGHT = 720
+_ROW = 21  # pixels of a row of the figure whose token is named
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -211,18 +213,16 @@ class View(Result):
         return replace(self, stacks=tuple(stacks), named=named)
 
     def plot(self, head: Any = None, stack: str | None = None) -> go.Figure:  # type: ignore[override]
-        """Draw the weights of one head as a heat map: the first named head, or the first head."""
+        """Draw the weights of one head as a heat map: by default of the head that a page opens."""
         import plotly.graph_objects as go
 
         from interp.draw.colours import palette
         from interp.draw.page import text
 
-        shown = self.stack(stack)
-        which = shown.head(
-            head
-            or next(iter(h for h in self.named if h in shown.weights), None)
-            or next(iter(shown.weights))
-        )
+        among = self.stacks if stack is None else (self.stack(stack),)
+        opened = opening_weight(among, self.named)
+        shown = self.stack(stack) if head else among[opened.stack]
+        which = shown.head(head or opened.head)
         weights = shown.weights[which]
         figure = go.Figure(
             go.Heatmap(
@@ -239,6 +239,8 @@ class View(Result):
             if len(tokens) <= 64:
                 ticks = {"tickvals": [*range(len(tokens))], "ticktext": [*map(text, tokens)]}
             figure.update_layout({f"{axis}axis": {"title": {"text": name}, **ticks}})
+            if ticks and axis == "y":
+                figure.update_layout(height=max(450, _ROW * len(tokens) + 130))
         figure.update_yaxes(autorange="reversed")
         figure.update_layout(title={"text": text(f"{self.title}: {shown.name} {which}")})
         return figure

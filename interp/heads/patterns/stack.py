@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, UInt8
 
 from interp.core.errors import OptionError
 from interp.core.head import Head
+from interp.core.tokens import shown
 from interp.heads.patterns.coding import checked
 
 if TYPE_CHECKING:
@@ -244,3 +245,67 @@ def strongest_links(
             )
         )
     return links
+
+
+class Largest(NamedTuple):
+    """The largest weight of a head, if possible between tokens that are not neighbours."""
+
+    weight: float
+    far: bool
+    stack: int
+    head: Head
+    query: str
+    key: str
+
+
+def opening_weight(stacks: Sequence[Stack], named: Sequence[Head] = ()) -> Largest:
+    """Return the largest weight of the first named head, or of all heads.
+
+    The first query, the first key and, within one sequence, the query itself and the tokens beside
+    it are left out, since they receive large weights in all models; where nothing else is left,
+    they count.
+    """
+    every = list(_candidates(stacks))
+    first = [one for one in every if one.head in named[:1]]
+    return max(first or every, key=lambda one: (one.far, one.weight))
+
+
+def _candidates(stacks: Sequence[Stack]) -> Iterator[Largest]:
+    for at, stack in enumerate(stacks):
+        for head, weights in stack.weights.items():
+            if links := stack.links.get(head):
+                link = links[0]
+                query = _token(link.query_token, link.query)
+                key = _token(link.key_token, link.key)
+                yield Largest(link.weight, True, at, head, query, key)
+                continue
+            far, row, column = _distant(stack, weights)
+            sides = _named(stack, "query", row), _named(stack, "key", column)
+            yield Largest(float(weights[row, column]), far, at, head, *sides)
+
+
+def _distant(stack: Stack, weights: np.ndarray) -> tuple[bool, int, int]:
+    """Return the query and key of the largest weight, and True if they are not neighbours."""
+    rows, columns = np.arange(weights.shape[0])[:, None], np.arange(weights.shape[1])
+    far = (rows > 0) & (columns > 0)
+    if stack.queries == stack.keys:
+        far = far & (np.abs(rows - columns) > 1)
+    distant = bool((far & (weights > 0)).any())
+    allowed = np.where(far, weights, -1.0) if distant else weights
+    query, key = np.unravel_index(int(allowed.argmax()), weights.shape)
+    return distant, int(query), int(key)
+
+
+def _named(stack: Stack, side: str, at: int) -> str:
+    """Return a row or column of a stack in words."""
+    token = (stack.queries if side == "query" else stack.keys)[at]
+    if stack.picture is not None:
+        return f"patch {token}" if at >= stack.picture.skip else f"token {token}"
+    if stack.block > 1:
+        last = min((at + 1) * stack.block, stack.n_queries if side == "query" else stack.n_keys)
+        return f"tokens {at * stack.block:,} to {last - 1:,}"
+    return _token(token, at)
+
+
+def _token(token: str, at: int) -> str:
+    return f"“{shown(token).strip() or shown(token)}” (token {at:,})"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import InterpError, OptionError, PromptError
-from interp.core.prompts import Prompts
+from interp.core.prompts import Prompts, bos_id, repeats
 from interp.heads.patterns.result import View
 from interp.model.inputs import ran_out
 from interp.report.explore.queries_keys import KeptPrompt
@@ -22,6 +23,13 @@ if TYPE_CHECKING:
 
 
 _CHARACTERS = 64  # of a prompt, per position that a model has
+EXAMPLES = (
+    "The cat sat on the mat. The cat sat on the",
+    "with Anna a red bird falls so",  # in the vocabularies of bundled models, this one `deceive`
+    "bring the red lamp from the private garden to Anna then",
+    "turn lamp stone river apple",
+)
+"""Prompts with which a page begins; the first whose words a model knows is taken."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +106,19 @@ def within_memory(run: Callable[[], Any]) -> Any:
         raise PromptError(
             f"memory ran out on this prompt ({str(error).splitlines()[0]}); shorten it"
         ) from error
+
+
+def example_prompt(model: Model) -> str | tuple[int, ...]:
+    """Return a text whose words a model knows, or the ids of tokens twice; raises PromptError."""
+    ids = repeats(model, n=1, max_length=8).ids[0]
+    if (tokenizer := model.tokenizer) is None:
+        return ids
+    unknown = {getattr(tokenizer, "unk_token_id", None)} - {bos_id(model)}
+    for text in (*EXAMPLES, tokenizer.decode(ids, skip_special_tokens=True)):
+        with suppress(PromptError):  # it is too long for the model
+            if unknown.isdisjoint(checked_prompt(model, text).ids[0]):
+                return text
+    raise PromptError(f"{model.name} knows the words of no example")
 
 
 def checked_prompt(model: Model, text: str | Sequence[int]) -> Prompts:

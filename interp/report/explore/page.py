@@ -61,7 +61,8 @@ def live_part(session: Session | None, token: str) -> Mapping[str, Markup]:
     """Return the data and the script of the live view of a page of the server."""
     page = 'JSON.parse(document.getElementById("live-data").textContent)'
     script = scripts("document", page, [asset("explore_call.js")])
-    return {"data": as_json(live_data(session, token=token)), "script": Markup(script)}
+    data = live_data(session, token=token, **(session.example() if session else {}))
+    return {"data": as_json(data), "script": Markup(script)}
 
 
 def model_page(session: Session, token: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from jaxtyping import Float
@@ -26,10 +27,17 @@ from interp.report.explore.ablated import (
     named_edits,
     position_logits,
 )
-from interp.report.explore.asked import AskedPrompt, checked_prompt, within_memory
+from interp.report.explore.asked import AskedPrompt, checked_prompt, example_prompt, within_memory
 from interp.report.explore.encoded import row_answer, rules_answer
 from interp.report.explore.queries_keys import TILE, KeptPrompt
-from interp.report.explore.requests import GoingOn, Turns, ablation_of, fields, prompt_of
+from interp.report.explore.requests import (
+    GoingOn,
+    NewerRequest,
+    Turns,
+    ablation_of,
+    fields,
+    prompt_of,
+)
 from interp.report.explore.written import continuations
 
 if TYPE_CHECKING:
@@ -118,6 +126,14 @@ class Session:
             reply = encoded.prompt(asked.shown, self._count, asked.tokens, asked.notes(self.model))
             reply["predictions"] = self._predictions(asked, going_on)
             return reply
+
+    def example(self) -> dict[str, Any]:
+        """Return an example as it is typed and the answer to it; nothing where it cannot run."""
+        with suppress(PromptError, NewerRequest):
+            example = example_prompt(self.model)
+            typed = example if isinstance(example, str) else " ".join(map(str, example))
+            return {"text": typed, "first": self.prompt(example)}
+        return {}
 
     def stacks(self) -> tuple[Stack, ...]:
         """Return the patterns of the latest prompt, in blocks where it is long."""
