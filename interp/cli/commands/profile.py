@@ -87,8 +87,7 @@ def profile(
     whether the head matters on this text. What is left of its attention needs context.
 
     Args:
-        corpus: files or folders of text, JSON lines, Parquet or Arrow; by default the short texts
-            that come with the package.
+        corpus: files or folders of text, JSON lines, Parquet or Arrow.
         jobs: number of processes, each with a copy of the model.
         ray: work on a Ray cluster: host:port of its head node, 'auto' for the one on this machine,
             or 'local' to start one; --out must be a folder that all its machines see. Needs ray.

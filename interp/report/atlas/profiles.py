@@ -22,6 +22,7 @@ from interp.report.atlas.document import (
 from interp.report.atlas.scores import finite
 from interp.report.atlas.signs import POSITION, RULE, UNCLEAR
 from interp.report.printed.profile import percent_words
+from interp.report.printed.text_lines import text_sentences
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -325,12 +326,13 @@ def _summary(found: TextProfile, made: Mapping[str, Any]) -> str:
     shares = "position {position:.2f}, rules {rules:.2f}, the two tokens {tokens:.2f}".format(
         **mean
     )
-    return (
+    counted = (
         f"{status.count('rules'):,} of {len(status):,} heads are described by rules beyond "
         f"position, {status.count('position'):,} by position alone, {status.count('unclear'):,} "
         f"are unclear{where}. Share of the pattern explained on documents that did not fit it, "
         f"mean of heads: {shares}; the rest needs context."
     )
+    return " ".join([*text_sentences(made), counted])
 
 
 def _strength(role: str, one: Mapping[str, Any]) -> float:
