@@ -216,9 +216,8 @@ WORDS: dict[str, Spelling] = {
         metavar="FILE",
         multiple=True,
         help="File or folder of documents: text, .jsonl, .json, .parquet, also with .gz or .zst, "
-        "or a folder of datasets; `bundled` for short texts that come with the package, `sampled` "
-        "for texts that the model writes (./sampled is a file). Repeatable; by default the bundled "
-        "texts if they suit the model, and else texts that it writes.",
+        "or a folder of datasets, repeatable; or `bundled` for short texts that come with the "
+        "package, `sampled` for texts that the model writes (./sampled is a file).",
         read=_corpus,
     ),
     "question": Spelling(metavar="TEXT"),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from interp.core.documents import parse_json
 from interp.core.errors import OptionError, PromptError
 from interp.core.random_state import drawn_with
 from interp.core.tokens import encoded_text
@@ -90,7 +91,7 @@ class _Choice:
         steps = Store(resume).steps("profiled text", self.model.content_hash, settings)
         if not steps.find(["chosen"]):  # what another process adds before this one stays
             steps.add({"chosen": json.dumps(self.chosen()).encode()})
-        return json.loads(steps.find(["chosen"])["chosen"])
+        return parse_json(steps.find(["chosen"])["chosen"])
 
     def chosen(self) -> tuple[str, list[list[int]]]:
         """Return why the bundled texts do not suit the model, and the texts that it wrote."""

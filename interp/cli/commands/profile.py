@@ -84,7 +84,9 @@ def profile(
 
     Each head gets a sentence, the share of its attention off the sink that position, rules (which
     keys a rule names) and the two tokens explain on documents that did not fit them, examples, and
-    whether the head matters on this text. What is left of its attention needs context.
+    whether the head matters on this text. What is left of its attention needs context. Without
+    --corpus the bundled texts are read if they suit MODEL, and else at most 64 that it writes; real
+    texts are always better.
 
     Args:
         corpus: files or folders of text, JSON lines, Parquet or Arrow.
