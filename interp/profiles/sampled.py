@@ -19,6 +19,7 @@ import torch
 
 from interp.core.documents import parse_json
 from interp.core.errors import OptionError, PromptError
+from interp.core.protocols import silent
 from interp.core.random_state import drawn_with
 from interp.core.tokens import encoded_text
 from interp.model.hooks.inference import inference
@@ -156,8 +157,7 @@ def write_texts(
         for row in rows[:, 1:].tolist():
             end = next((place for place, token in enumerate(row) if token in ends), len(row))
             texts.append([first] * stays + row[:end])
-        if progress is not None:
-            progress("texts sampled", min(at + _ROWS, n), n)
+        (progress or silent)("texts sampled", min(at + _ROWS, n), n)
     return texts[:n]
 
 

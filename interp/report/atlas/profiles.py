@@ -326,13 +326,12 @@ def _summary(found: TextProfile, made: Mapping[str, Any]) -> str:
     shares = "position {position:.2f}, rules {rules:.2f}, the two tokens {tokens:.2f}".format(
         **mean
     )
-    counted = (
+    return " ".join([*text_sentences(made), ""]) + (
         f"{status.count('rules'):,} of {len(status):,} heads are described by rules beyond "
         f"position, {status.count('position'):,} by position alone, {status.count('unclear'):,} "
         f"are unclear{where}. Share of the pattern explained on documents that did not fit it, "
         f"mean of heads: {shares}; the rest needs context."
     )
-    return " ".join([*text_sentences(made), counted])
 
 
 def _strength(role: str, one: Mapping[str, Any]) -> float:
