@@ -26,6 +26,7 @@ from interp.core.declaration import split_names
 from interp.core.errors import OptionError
 from interp.core.prompt_file import read_prompt_file
 from interp.core.signature import REQUIRED, UNREAD, Parameter
+from interp.profiles.sources import WORDS as NOT_FILES
 
 UNSET = object()
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -102,6 +103,12 @@ class HeadNameList(HeadList):
 
 
 HEADS = HeadNameList()
+
+
+def _corpus(given: Sequence[str]) -> Any:
+    """Return the files of one corpus, the word for one that is not in files, or None."""
+    is_word = len(given) == 1 and given[0] in NOT_FILES
+    return given[0] if is_word else [Path(each) for each in given] or None
 
 
 def _split(texts: Sequence[str]) -> list[str]:
@@ -205,12 +212,13 @@ WORDS: dict[str, Spelling] = {
         read=lambda path: None if path is None else read_prompt_file(path),
     ),
     "corpus": Spelling(
-        type=click.Path(path_type=Path),
+        type=click.Path(),
         metavar="FILE",
         multiple=True,
         help="File or folder of documents: text, .jsonl, .json, .parquet, also with .gz or .zst, "
-        "or a folder of datasets. Repeatable; by default short texts that come with the package.",
-        read=lambda paths: list(paths) or None,
+        "or a folder of datasets, repeatable; or `bundled` for short texts that come with the "
+        "package, `sampled` for texts that the model writes (./sampled is a file).",
+        read=_corpus,
     ),
     "question": Spelling(metavar="TEXT"),
     "answer": Spelling(metavar="TEXT"),

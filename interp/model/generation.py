@@ -20,7 +20,7 @@ from interp.model.capture import ActivationCache, Recorder
 from interp.model.capture_request import CaptureRequest, requested
 from interp.model.edits import Edit
 from interp.model.hooks.inference import in_this_thread, inference
-from interp.model.inputs import position_limit, takes
+from interp.model.inputs import generates, position_limit, takes
 from interp.model.policy import Policy, Step, decided
 from interp.model.views import softmax_view
 
@@ -180,8 +180,7 @@ def generate(
     and edited; the state from which the others continue does not keep earlier inputs apart. The
     module's own `generate` inside `with model.edited(...)` is edited in the same way.
     """
-    can = getattr(model.module, "can_generate", None)
-    if not (callable(can) and can()):
+    if not generates(model.module):
         raise OptionError(
             f"{model.name} ({model.kind}) has no language-model head to generate with"
         )

@@ -134,7 +134,7 @@ def probe_inputs(
         return torch.randn(PROBE_BATCH, *shape, generator=generator).to(dtype)
 
     towers = hasattr(config, "vision_config") and hasattr(config, "text_config")
-    if "pixel_values" in names and ("input_ids" not in names or (towers and not _generates(model))):
+    if "pixel_values" in names and ("input_ids" not in names or (towers and not generates(model))):
         vision = getattr(config, "vision_config", getattr(config, "encoder", config))
         if "spatial_shapes" in names:  # SigLIP 2 reads patches, of images of any shape
             side = int(vision.num_patches**0.5)
@@ -185,7 +185,8 @@ def least_length(config: Any) -> int:
     return (6 + 2 * config.num_random_blocks) * config.block_size
 
 
-def _generates(model: nn.Module) -> bool:
+def generates(model: nn.Module) -> bool:
+    """Return True for a module that can generate text."""
     can = getattr(model, "can_generate", None)
     return bool(can()) if callable(can) else False
 

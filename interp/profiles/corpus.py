@@ -19,14 +19,13 @@ from interp.core.errors import OptionError, PromptError
 from interp.core.resources import folder
 from interp.core.tokens import encoded_text
 from interp.model.segments import special_ids
-from interp.profiles.sources import Document, documents_of
+from interp.profiles.sources import BUNDLED, Document, documents_of
 
 if TYPE_CHECKING:
     from jaxtyping import Int
 
     from interp.model.model import Model
 
-BUNDLED = "bundled"
 SHORTEST = 6  # tokens; a query of a shorter document has hardly a choice of keys
 FEWEST = 8  # distinct documents: four to fit and four to judge on
 UNKNOWN = 0.5  # share of unknown tokens from which the tokenizer does not know the language
@@ -121,11 +120,13 @@ class Sample:
         windows: the windows, in random order.
         facts: counts and policies, for provenance.
         hash: sha256 of all ids and queries.
+        written: token ids of the documents, of texts that the model wrote itself.
     """
 
     windows: tuple[TextWindow, ...]
     facts: dict[str, Any]
     hash: str
+    written: tuple[Int[np.ndarray, " token"], ...] = ()
 
 
 def sample_corpus(
@@ -149,7 +150,7 @@ def sample_corpus(
     ):
         if value is not None and value < least:
             raise OptionError(f"{name}={value} is too small; give at least {least}")
-    limit = min(x for x in (max_length, model.limit, model.context) if x)
+    limit = window_limit(model, max_length)
     drawn, counts = _drawn(corpus, n_documents, limit, seed)
     windows = []
     unknown = Counter()
@@ -202,6 +203,11 @@ def sample_corpus(
     }
     digest = hashlib.sha256(repr([(w.ids, w.queries.tolist(), w.part) for w in sampled]).encode())
     return Sample(tuple(sampled), facts, digest.hexdigest())
+
+
+def window_limit(model: Model, max_length: int) -> int:
+    """Return the longest window in tokens: that asked for, or as much as the model reads."""
+    return min(x for x in (max_length, model.limit, model.context) if x)
 
 
 def _drawn(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp.core.shards import Shard
+from interp.profiles.sources import WORDS
 
 if TYPE_CHECKING:
     from interp.model.loading import Loading
@@ -105,8 +106,10 @@ def _whole(path: Any) -> Any:
     """Return paths, of which those that exist are found from any working directory."""
     if isinstance(path, list | tuple):
         return [_whole(each) for each in path]
-    if isinstance(path, str | os.PathLike) and Path(path).expanduser().exists():
-        return str(Path(path).expanduser().resolve())
+    is_path = isinstance(path, str | os.PathLike) and path not in WORDS
+    if is_path and Path(path).expanduser().exists():
+        whole = Path(path).expanduser().resolve()
+        return str(whole) if isinstance(path, str) else whole  # a str in a corpus is a text
     return path
 
 

@@ -24,6 +24,7 @@ from interp.profiles.result import EXPLAINED, head_name
 from interp.profiles.rows_read import described_sites
 from interp.profiles.rules import chosen_rules
 from interp.profiles.run import live_rules, next_document, wanted_heads
+from interp.profiles.sampled import text_sample
 from interp.profiles.second_look import CONTROLS, MEASURES, RUNGS, JudgedRows, second_look
 from interp.profiles.steps import ProfileSteps, StoredArrays
 from interp.profiles.token_model import token_vectors
@@ -91,12 +92,7 @@ def portability(
     sites = [site for site in sites if any(s is site for s, _ in wanted)]
     size = {"n_documents": n_documents, "n_queries": n_queries, "max_length": max_length}
     samples = {
-        name: sample_corpus(
-            source if isinstance(source, DocumentCorpus) else DocumentCorpus(source, field=field),
-            loaded,
-            seed=seed,
-            **size,
-        )
+        name: text_sample(loaded, sites, source, field, resume, progress, seed=seed, **size)
         for name, source in corpora.items()
     }
     for name, sample in [*samples.items()]:

@@ -108,6 +108,7 @@ class Profile(Result):
         behaviours: shares of every head with the bootstrap draws by which profiles are compared, in
             the order of `descriptions`.
         row_model: the fitted rows of every head, which predict its attention on other text.
+        texts: token ids of the texts that the model wrote itself, if these are the corpus.
     """
 
     rows: tuple[Mapping[str, Any], ...]
@@ -117,6 +118,7 @@ class Profile(Result):
     provenance: Mapping[str, Any] = field(default_factory=dict)
     behaviours: Behaviours | None = None
     row_model: RowModel | None = None
+    texts: tuple[Int[np.ndarray, " token"], ...] = ()
     per_prompt = None
     why_no_per_prompt = (
         "a share is a ratio of sums over documents, so it is not a mean of values of documents; its"

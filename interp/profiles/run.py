@@ -19,7 +19,7 @@ from interp.model.model_argument import one_model
 from interp.model.precision import on_its_device
 from interp.profiles.behaviour_facts import BehaviourFacts
 from interp.profiles.behaviours import behaviours_of
-from interp.profiles.corpus import DocumentCorpus, Sample, sample_corpus
+from interp.profiles.corpus import Sample
 from interp.profiles.dimensions import dimensions_read
 from interp.profiles.edges import edges_per_window
 from interp.profiles.effects import EffectOptions, Effects, measure_effects
@@ -44,6 +44,7 @@ from interp.profiles.reads import TokenReads
 from interp.profiles.result import Profile, effect_rows, head_name, number_rows, row_model_of
 from interp.profiles.rows_read import described_sites
 from interp.profiles.rules import chosen_rules
+from interp.profiles.sampled import text_sample
 from interp.profiles.second_look import JudgedRows, second_look
 from interp.profiles.sentence import numbers_said
 from interp.profiles.steps import ProfileSteps
@@ -91,7 +92,9 @@ def profile(
     Args:
         model: a model, or anything that `interp.load` accepts.
         corpus: files or folders of text, JSON lines, Parquet or Arrow, texts, lists of token ids,
-            or a `DocumentCorpus`; by default the short texts that come with the package.
+            or a `DocumentCorpus`; "bundled" for the short texts that come with the package,
+            "sampled" for texts that the model writes. By default the bundled texts, if they suit
+            the model, and else at most 64 texts that it writes; real texts are always better.
         field: field or column of the text, or of token ids.
         rules: rules to try: names, detectors, or functions of (query, key) or (query, key, tokens);
             by default all that the package declares.
@@ -119,14 +122,8 @@ def profile(
     """
     loaded = one_model(model)
     sites = described_sites(loaded)
-    sample = sample_corpus(
-        DocumentCorpus(corpus, field=field) if not isinstance(corpus, DocumentCorpus) else corpus,
-        loaded,
-        n_documents=n_documents,
-        n_queries=n_queries,
-        max_length=max_length,
-        seed=seed,
-    )
+    size = {"n_documents": n_documents, "n_queries": n_queries, "max_length": max_length}
+    sample = text_sample(loaded, sites, corpus, field, resume, progress, seed=seed, **size)
     chosen = chosen_rules(rules, loaded.tokenizer is not None)
     wanted = wanted_heads(loaded, sites, heads)
     sites = [site for site in sites if any(s is site for s, _ in wanted)]
@@ -140,7 +137,6 @@ def profile(
         n_ablation_documents,
         None if heads is None else tuple(look.places[site].start + h for site, h in wanted),
     )
-    size = {"n_documents": n_documents, "n_queries": n_queries, "max_length": max_length}
     steps = ProfileSteps(
         loaded,
         {"": sample},
@@ -228,7 +224,8 @@ def profile(
     places = [look.places[site].start + h for site, h in wanted]
     words_of = look.reader.corpus
     assert words_of is not None
-    return replace(result, row_model=row_model_of(fitted, places, provenance["rules"], words_of))
+    row_model = row_model_of(fitted, places, provenance["rules"], words_of)
+    return replace(result, row_model=row_model, texts=sample.written)
 
 
 def wanted_heads(model: Model, sites: Sequence[Any], heads: Sequence[str] | None) -> list[tuple]:

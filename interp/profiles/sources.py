@@ -18,6 +18,7 @@ from interp.core.documents import parse_json
 from interp.core.errors import PromptError
 from interp.core.text_file import require_inside
 
+WORDS = BUNDLED, SAMPLED = "bundled", "sampled"  # corpora that are not files
 TEXT = (".txt", ".md", ".rst", ".text", ".py", ".html")
 LINES = (".jsonl", ".ndjson")
 PACKED = {".gz": "gzip", ".zst": "zstd"}

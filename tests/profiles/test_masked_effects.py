@@ -100,5 +100,5 @@ def test_what_is_said_is_of_masked_tokens(masked_profile: Profile) -> None:
     about = masked_profile.description("L1H2")
     assert "nats per masked token" in about["sentence"]
     assert "nats per masked token" in head_text(masked_profile, "L1H2")
-    assert "loss of the masked token" in profile_text([masked_profile])
+    assert "nats per masked token (standard error over" in profile_text([masked_profile])
     assert set(about["effect"]["causal"]) == {"position", "rules", "tokens", "swapped_document"}

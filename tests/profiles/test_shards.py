@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from contextlib import nullcontext
 from itertools import permutations
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import interp
 from interp.cli.main import main
 from interp.core.errors import OptionError
 from interp.core.shards import Shard
+from interp.model.loading import Loading
 from interp.profiles import Profile
 from interp.profiles.steps import ShardsMissing
 
@@ -89,7 +91,6 @@ def test_a_shard_on_the_command_line_says_what_it_waits_for(tmp_path: Path) -> N
 def test_a_cluster_gives_the_profile_of_one_process_though_a_worker_dies(tmp_path: Path) -> None:
     psutil = pytest.importorskip("psutil")
 
-    from interp.model.loading import Loading
     from interp.profiles import jobs
 
     rows = {"corpus": ROWS, "n_queries": 8}
@@ -117,6 +118,22 @@ def test_a_cluster_gives_the_profile_of_one_process_though_a_worker_dies(tmp_pat
     )
     assert again.equals(alone)
     assert not seen  # every step was done by the cluster
+
+
+def test_processes_find_the_files_of_a_corpus_and_read_no_path_as_a_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from interp.profiles import jobs
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sampled").touch()
+    seen: list[dict] = []
+    monkeypatch.setattr(
+        jobs, "_processes", lambda *_: nullcontext((2, lambda a, b, given: seen.append(given)))
+    )
+    for corpus in ([Path("sampled")], "sampled", None):
+        jobs.profile_in_jobs(Loading(), "m", "m", 2, tmp_path, {"corpus": corpus})
+    assert [x["corpus"] for x in seen] == [[tmp_path.resolve() / "sampled"], "sampled", None]
 
 
 @pytest.mark.slow

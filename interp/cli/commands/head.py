@@ -58,7 +58,8 @@ def head(
     """Show what one HEAD of MODEL does on text, such as L5H4, with examples.
 
     Without --load the head's layer alone is profiled, on at most 128 documents, which takes a
-    minute on a small model.
+    minute on a small model. Without --corpus these are the bundled texts if they suit MODEL, and
+    else texts that it writes; real texts are always better.
 
     Args:
         sources: the model.

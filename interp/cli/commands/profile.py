@@ -84,11 +84,12 @@ def profile(
 
     Each head gets a sentence, the share of its attention off the sink that position, rules (which
     keys a rule names) and the two tokens explain on documents that did not fit them, examples, and
-    whether the head matters on this text. What is left of its attention needs context.
+    whether the head matters on this text. What is left of its attention needs context. Without
+    --corpus the bundled texts are read if they suit MODEL, and else at most 64 that it writes; real
+    texts are always better.
 
     Args:
-        corpus: files or folders of text, JSON lines, Parquet or Arrow; by default the short texts
-            that come with the package.
+        corpus: files or folders of text, JSON lines, Parquet or Arrow.
         jobs: number of processes, each with a copy of the model.
         ray: work on a Ray cluster: host:port of its head node, 'auto' for the one on this machine,
             or 'local' to start one; --out must be a folder that all its machines see. Needs ray.

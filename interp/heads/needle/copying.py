@@ -26,7 +26,7 @@ from interp.model.calls.call import Call
 from interp.model.calls.sites import Site, Where
 from interp.model.content import result_provenance
 from interp.model.hooks.inference import inference
-from interp.model.inputs import takes
+from interp.model.inputs import generates, takes
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
@@ -337,8 +337,7 @@ def decode(
     model: Model, instance: Instance
 ) -> tuple[Int[Tensor, " step"], dict[Site, Int[Tensor, "head step"]]]:
     """Generate greedily and return the tokens and every head's top key at each token."""
-    can = getattr(model.module, "can_generate", None)
-    if not (callable(can) and can()):
+    if not generates(model.module):
         raise OptionError(f"{model.name} has no language-model head to generate with; omit authors")
     tops: dict[Site, list[Tensor]] = {}
 

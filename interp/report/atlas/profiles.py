@@ -22,6 +22,7 @@ from interp.report.atlas.document import (
 from interp.report.atlas.scores import finite
 from interp.report.atlas.signs import POSITION, RULE, UNCLEAR
 from interp.report.printed.profile import percent_words
+from interp.report.printed.text_lines import text_sentences
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -302,7 +303,7 @@ def _summary(found: TextProfile, made: Mapping[str, Any]) -> str:
     shares = "position {position:.2f}, the lists {list:.2f}, the two tokens {tokens:.2f}".format(
         **mean
     )
-    return (
+    return " ".join([*text_sentences(made), ""]) + (
         f"The lists describe {status.count('described'):,} of {len(status):,} heads, "
         f"{status.count('in part'):,} in part, {status.count('not described'):,} not{where}. Share "
         f"of the pattern explained on documents that did not fit it, mean of heads: {shares}; the "

@@ -36,18 +36,16 @@ def causal_column(causal: Mapping[str, Any], metric: str) -> str:
 
 
 def effects_line(found: Profile) -> list[str]:
-    """Return a line on the loss and on the heads whose ablation changes it."""
+    """Return a line on the heads whose ablation changes the loss; none without ablated heads."""
     about = found.provenance.get("effects", {})
-    if "loss" not in about:
-        return []
-    line = f"  loss of the {about.get('predicted', 'next token')}: {about['loss']:.3f} nats"
     exact = [d["effect"] for d in found.descriptions if "loss" in d.get("effect", {})]
-    if exact:
-        real = sum(one["p_corrected"] < ALPHA for one in exact)
-        line += (
-            f"; {len(exact)} heads ablated on {about['ablation_documents']} documents: without "
-            f"{real} of them it changes (p < {ALPHA:g}, Holm)"
-        )
+    if not exact:
+        return []
+    real = sum(one["p_corrected"] < ALPHA for one in exact)
+    line = (
+        f"{len(exact)} heads ablated on {about['ablation_documents']} documents: without {real} of "
+        f"them the loss changes (p < {ALPHA:g}, Holm)"
+    )
     return textwrap.wrap(line, WIDTH, initial_indent="  ", subsequent_indent="  ")
 
 

@@ -20,6 +20,7 @@ from interp.report.printed.effects import (
     signed_nats,
     writes,
 )
+from interp.report.printed.text_lines import text_lines
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,6 +56,7 @@ def _one(found: Profile, top: int) -> str:
         f"{about['model_id']} on {about['corpus']}: {about['documents_used']:,} of "
         f"{about['documents_read']:,} documents, {about['queries']:,} queries; first token: "
         f"{about['first_token']}",
+        *text_lines(about),
         *_clusters(about),
         "  " + ", ".join(f"{n} {STATUS[name]}" for name, n in counts.items()),
         *effects_line(found),
@@ -118,7 +120,8 @@ def head_text(found: Profile, head: str, *, examples: int = 2) -> str:
     """
     about = found.description(head)
     model, corpus = found.provenance["model_id"], found.provenance["corpus"]
-    lines = [f"{head} of {model} on {corpus}: {STATUS[about['status']]}", ""]
+    lines = [f"{head} of {model} on {corpus}: {STATUS[about['status']]}"]
+    lines += [*text_lines(found.provenance), ""]
     lines += [*_wrapped("", about["sentence"]), ""]
     lines += _rungs(found, about)
     lines += _entries(about)

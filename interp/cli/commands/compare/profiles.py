@@ -16,6 +16,7 @@ from interp.core.declaration import split_names
 from interp.core.errors import OptionError
 from interp.core.result_folder import folder_for, kept_folder
 from interp.model.sources.folder import require_known
+from interp.profiles.sources import BUNDLED, WORDS
 
 if TYPE_CHECKING:
     from interp.profiles.result import Profile
@@ -56,8 +57,9 @@ def profiles(
     """Compare what heads do on text in A and B: behaviours gained, lost and grown, by head.
 
     A and B are folders that `interp profile -o DIR` wrote, or models, which are profiled on the
-    same documents first. Differences are B minus A, paired over documents where both profiles read
-    the same ones, with p corrected over all heads and behaviours.
+    same documents first, by default the bundled texts (with `sampled` each on its own). Differences
+    are B minus A, paired over documents where both profiles read the same ones, with p corrected
+    over all heads and behaviours.
 
     Args:
         sources: two folders or models.
@@ -70,17 +72,20 @@ def profiles(
     from interp.profiles.run import profile
     from interp.report.atlas.single import changes_page
     from interp.report.printed.changes import changes_text
+    from interp.report.printed.text_lines import text_sentences
 
     def one(source: str) -> Profile:
         path = Path(source).expanduser()
         if source in parted(sources)[0]:
             return stored_profile(path)
-        resume = None if run.out is None else kept_folder(run.out)
-        return profile(
-            run.load(source), corpus, effects=effects, resume=resume, progress=progress, **options
-        )
+        options["resume"] = None if run.out is None else kept_folder(run.out)
+        model, text = run.load(source), corpus or BUNDLED  # of both, also where one would not suit
+        return profile(model, text, effects=effects, progress=progress, **options)
 
     a, b = one(sources[0]), one(sources[1])
+    for each in (a, b):
+        if said := text_sentences(each.provenance):
+            run.voice.note(f"{each.provenance['model_id']}: {' '.join(said)}")
     changes = compare_profiles(a, b)
     run.say(changes_text([changes], top=top).removesuffix("\n"))
     if run.out is None:
@@ -96,16 +101,17 @@ def profiles(
 def _named_corpora(run: Run) -> dict[str, Any]:
     """Return each corpus by the name of its file, made unique."""
     paths: dict[str, Any] = {}
-    for path in run.values["corpus"] or ():
-        name, again = path.name, 2
+    for corpus in run.values["corpus"]:
+        file = Path(corpus).name
+        name, again = file, 2
         while name in paths:
-            name, again = f"{path.name} ({again})", again + 1
-        paths[name] = path
-    return paths or {"bundled": None}
+            name, again = f"{file} ({again})", again + 1
+        paths[name] = corpus if corpus in WORDS else Path(corpus)
+    return paths or {BUNDLED: BUNDLED}
 
 
 def _check_corpora(run: Run) -> None:
-    if len(run.values["corpus"] or ()) < 2 and not run.values["alter"]:
+    if len(run.values["corpus"]) < 2 and not run.values["alter"]:
         raise OptionError(
             "give --corpus at least twice, or --set alter=first_token: a description is carried "
             "from one corpus to another"
@@ -116,7 +122,9 @@ corpora = command(
     "interp.profiles.portability:portability",
     inputs={"corpora": Input(_named_corpora, ("corpus",))},
     options={
-        "corpus": Spelling(help="A corpus, such as `interp profile` reads; give at least two."),
+        "corpus": Spelling(
+            help="A corpus, such as `interp profile` reads; give at least two.", read=list
+        ),
         "alter": Spelling(
             type=click.STRING,
             metavar="NAME,...",
