@@ -176,17 +176,18 @@ class Profile(Result):
             raise UnknownName("head of this profile", str(head), by_name)
         return by_name[str(head)]
 
-    def about(self, head: str | Head, *, n_examples: int = 2) -> str:
+    def about(self, head: str | Head, *, n_examples: int = 2, full: bool = True) -> str:
         """Return one screen of text on a head: the sentence, shares, entries, effects, examples.
 
         Args:
             head: name of the head, such as L5H4.
             n_examples: examples of the strongest and of the most surprising queries, each.
+            full: with every number; else the sentence and the examples alone.
 
         Raises:
             UnknownName: the profile has no such head.
         """
-        return drawn("about", self, str(head), examples=n_examples)
+        return drawn("about", self, str(head), examples=n_examples, full=full)
 
     def examples_of(self, head: str | Head, kind: str | None = None) -> list[Mapping[str, Any]]:
         """Return the examples of one head, of one kind ("strongest", "uniform", "surprise") or all.

@@ -53,6 +53,7 @@ def head(
     *,
     load: Path | None = None,
     corpus: Any = None,
+    verbose: bool = False,
     progress: Any = None,
 ) -> None:
     """Show what one HEAD of MODEL does on text, such as L5H4, with examples.
@@ -65,6 +66,7 @@ def head(
         sources: the model.
         load: folder that `interp profile -o DIR` wrote; its profile is shown at once.
         corpus: the documents.
+        verbose: show every number, not the sentence and a few examples alone.
     """
     if load is not None:
         [(source, name)] = source_labels(sources).items()
@@ -75,7 +77,7 @@ def head(
         described = profile(
             run.load(*sources), corpus, heads=[head], n_documents=DOCUMENTS, progress=progress
         )
-    run.say(described.about(head))
+    run.say(described.about(head, n_examples=2 if verbose else 1, full=verbose))
     run.say("\n".join(_next_lines(described, head, *sources)))
 
 

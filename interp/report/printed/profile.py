@@ -109,27 +109,29 @@ def _wrapped(first: str, text: str) -> list[str]:
     )
 
 
-def head_text(found: Profile, head: str, *, examples: int = 2) -> str:
-    """Format one screen on one head: sentence, shares, entries, effects, examples.
+def head_text(found: Profile, head: str, *, examples: int = 2, full: bool = True) -> str:
+    """Format one screen on one head: its sentence and examples, and in full every number.
 
     Args:
         found: the profile.
         head: name of the head, such as L5H4.
         examples: examples of the strongest and of the most surprising queries, each; one of random
             queries is added.
+        full: with rungs, controls, entries, behaviours, effects and what it reads and writes.
     """
     about = found.description(head)
     model, corpus = found.provenance["model_id"], found.provenance["corpus"]
     lines = [f"{head} of {model} on {corpus}: {STATUS[about['status']]}"]
     lines += [*text_lines(found.provenance), ""]
     lines += [*_wrapped("", about["sentence"]), ""]
-    lines += _rungs(found, about)
-    lines += _entries(about)
-    lines += behaviours(about, _example)
-    lines += reads(about)
-    lines += _dimensions(found, about)
-    lines += matters(found, about)
-    lines += writes(about)
+    if full:
+        lines += _rungs(found, about)
+        lines += _entries(about)
+        lines += behaviours(about, _example)
+        lines += reads(about)
+        lines += _dimensions(found, about)
+        lines += matters(found, about)
+        lines += writes(about)
     for kind, n in (("strongest", examples), ("uniform", 1), ("surprise", examples)):
         every = found.examples_of(head, kind)
         middle = len(every) // 2
