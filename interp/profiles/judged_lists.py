@@ -44,7 +44,7 @@ class Entry:
         share: of the attention off the sink on keys of this entry and of none before it.
         position: the same of the row that position predicts.
         nats: its parameter.
-        gain: share of the pattern that it explains beyond the entries before it; None of a place.
+        gain: share of the pattern that is lost without it; None of a place.
         members: tokens of a group, those with the most attention first.
     """
 
@@ -121,9 +121,8 @@ class ListJudge:
         self.n = len(set(judged))
         self.draws = RatioBootstrap(self.n, draws=DRAWS, seed=seed)
         self.fits = RatioBootstrap(len(set(fitted)), draws=DRAWS, seed=seed + 1)
-        self.mass, self.guess, self.nats, self.gains = (
-            _by_cluster(x, judged)
-            for x in (listed.mass, listed.by_position, listed.nats, listed.gains)
+        self.mass, self.guess, self.nats = (
+            _by_cluster(x, judged) for x in (listed.mass, listed.by_position, listed.nats)
         )
         self.influence = _by_cluster(listed.influence, fitted)
 
@@ -182,7 +181,7 @@ class ListJudge:
         which, kind = int(self.listed.sets[head, at]), self.kinds[self.listed.kinds[head, at]]
         place = self._place(head, at)
         avoided = not place and share.value < expected
-        gain = ratio(self.draws, self.gains[:, head, at], self._of(head, "uniform"))
+        gain = self._gain(head, f"without {at + 1}", "list")
         if which < len(self.sets):
             rule, phrase, members = self.sets[which].rule.name, self.sets[which].phrase, ()
         else:

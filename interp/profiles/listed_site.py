@@ -23,7 +23,6 @@ from interp.profiles.ordered_list import (
     LEAST_NATS,
     Lists,
     Page,
-    Refit,
     chosen_lists,
     influence_of,
     on_entries,
@@ -43,8 +42,9 @@ if TYPE_CHECKING:
 
 FITTED = 0
 """The part of the windows on which lists are chosen and fitted; the other one counts and judges."""
-MODELS = ("uniform", "position", "list", "other_head", "swapped_document")
-"""Row models that are judged: even, position, position and list, and two controls of the list."""
+_WITHOUT = tuple(f"without {n + 1}" for n in range(ENTRIES))
+MODELS = ("uniform", "position", "list", *_WITHOUT, "other_head", "swapped_document")
+"""Row models that are judged: even, position, the list with and without each entry, controls."""
 DRAWS = 1000
 
 
@@ -62,7 +62,6 @@ class ListedSite(StoredArrays):
         mass: attention off the sink on keys of no entry, then of every entry.
         by_position: the same of the row that position predicts.
         nats: KL from the rows of `MODELS`, times the attention off the sink.
-        gains: nats that every entry adds to the list before it; 0 of places.
         influence: by how many nats the judged windows would be worse described if a window of the
             fit counted once more.
         owner: number of the entry that holds each of the largest keys of every query, on all
@@ -78,7 +77,6 @@ class ListedSite(StoredArrays):
     mass: Float[np.ndarray, "judged head owner"]
     by_position: Float[np.ndarray, "judged head owner"]
     nats: Float[np.ndarray, "judged head model"]
-    gains: Float[np.ndarray, "judged head entry"]
     influence: Float[np.ndarray, "fitted head"]
     owner: list[Int[np.ndarray, "head row key"]]
 
@@ -197,24 +195,27 @@ def listed_site(
     judged = {at: pages.page(at) for at, part in enumerate(parts) if part != FITTED}
     lists = _chosen(pages, fitted)
     advance()
-    nested = _nested(pages, lists, judged, others)
+    for page in judged.values():
+        lists.own(page)
+    nats = np.stack([_judged(pages, lists, at, page, others) for at, page in judged.items()])
     groups = [clusters[at] for at in judged]
-    kept = held_entries(lists, nested, groups, [page.weight.sum(1) for page in judged.values()])
-    _cut(lists, kept)
+    lists.keep(held_entries(lists, nats, groups, [x.weight.sum(1) for x in judged.values()]))
     for page in (*fitted.values(), *judged.values()):
-        page.owner[page.owner > kept[:, None, None]] = 0
+        lists.own(page)
     refit = refit_with_position(
         lists, [*fitted.values()], [pages.features(at) for at in fitted], pages.position
     )
     lists.parameters[:] = refit.entries
-    counted = _counted(pages, lists, refit, judged, others)
-    slopes = [
-        slope_of(page, pages.features(at), refit.position, refit.entries)[0]
-        for at, page in judged.items()
-    ]
+    mass, by_position, nats, slopes = [], [], [], []
+    for at, page in judged.items():
+        guess = page.base.exp() * page.weight[..., None]
+        mass.append(on_entries(page.mass, page.owner).sum(1).numpy())
+        by_position.append(on_entries(guess, page.owner).sum(1).numpy())
+        fit = replace(page, base=log_rows(pages.logits(at, refit.position), page.visible))
+        nats.append(_judged(pages, lists, at, fit, others, page.base))
+        slopes.append(slope_of(page, pages.features(at), refit.position, refit.entries)[0])
     advance()
     every = {**fitted, **judged}
-    gains = nested[:, :, 1:-2] - nested[:, :, 2:-1]
     return ListedSite(
         lists.sets.numpy(),
         lists.kinds.numpy(),
@@ -222,8 +223,9 @@ def listed_site(
         lists.favour[0].numpy(),
         lists.observed.numpy(),
         listing.tokens,
-        *counted,
-        gains,
+        np.stack(mass),
+        np.stack(by_position),
+        np.stack(nats),
         influence_of(refit, torch.stack(slopes).sum(0), [*fitted.values()]),
         [_of_largest(every[at]) for at in range(len(parts))],
     )
@@ -247,95 +249,63 @@ def _chosen(pages: SitePages, fitted: Mapping[int, Page]) -> Lists:
     )
 
 
-def _nested(
+def _judged(
     pages: SitePages,
     lists: Lists,
-    judged: Mapping[int, Page],
+    at: int,
+    page: Page,
     others: Callable[[int], TextWindow],
-) -> Float[np.ndarray, "judged head model"]:
-    """Return the nats of even rows, of the first 0, 1, ... entries, and on another document."""
-    nats = []
-    for at, page in judged.items():
-        lists.own(page)
-        models = [
-            uniform_rows(page.visible),
-            *(lists.log_rows(page, n) for n in range(ENTRIES + 1)),
-        ]
-        swapped = pages.on_other(page, pages.listing.swapped(at, others(at)))
-        lists.own(swapped)
-        models.append(lists.log_rows(swapped))
-        nats.append(np.stack([_nats(page, rows).numpy() for rows in models], 1))
-    return np.stack(nats)
+    position: Float[Tensor, "head row pos"] | None = None,
+) -> Float[np.ndarray, "head model"]:
+    """Return the nats of `MODELS` on one page; position is that of the page unless it is given."""
+    other, swapped = lists.rolled(), pages.on_other(page, pages.listing.swapped(at, others(at)))
+    with_others = replace(page)
+    other.own(with_others)
+    lists.own(swapped)
+    models = (
+        uniform_rows(page.visible),
+        page.base if position is None else position,
+        lists.log_rows(page),
+        *(lists.log_rows(page, without=entry) for entry in range(ENTRIES)),
+        other.log_rows(with_others),
+        lists.log_rows(swapped),
+    )
+    return np.stack([_nats(page, rows).numpy() for rows in models], 1)
 
 
 def held_entries(
     lists: Lists,
-    nested: Float[np.ndarray, "judged head model"],
+    nats: Float[np.ndarray, "judged head model"],
     clusters: Sequence[int],
     weights: Sequence[Float[Tensor, " head"]],
-) -> Int[Tensor, " head"]:
-    """Return how many entries of each list help on the documents that did not choose them.
+) -> Bool[Tensor, "head entry"]:
+    """Return which entries help on the documents that did not choose them; places stay.
 
-    A list ends before the first entry beyond places that adds too little there, and has places
-    alone if it says no more than on the tokens of another document.
+    A list that says no more than it does on the tokens of another document has places alone.
     """
     names, at = np.unique(clusters, return_inverse=True)
-    sums = cluster_sums(nested.astype(np.float64), at, len(names))
+    sums = cluster_sums(nats.astype(np.float64), at, len(names))
     weight = cluster_sums(np.stack([x.numpy() for x in weights]).astype(np.float64), at, len(names))
     draws = RatioBootstrap(len(names), draws=DRAWS)
-    kept = lists.length.clone()
-    for head in range(len(kept)):
-        even, total = sums[:, head, 0], weight[:, head].sum()
+    held = lists.sets >= 0
+    for head in range(len(held)):
+        of = dict(zip(MODELS, sums[:, head].T, strict=True))
+        even, total = of["uniform"], weight[:, head].sum()
         if total <= 0 or even.sum() <= 0:
-            kept[head] = 0
+            held[head] = False
             continue
 
-        def helps(gain: np.ndarray, even: np.ndarray = even, total: float = total) -> bool:
-            value = gain.sum() / even.sum()
-            if value < LEAST_GAIN or gain.sum() / total < LEAST_NATS:
+        def helps(worse: str, of: dict = of, even: np.ndarray = even, total: float = total) -> bool:
+            gain = of[worse] - of["list"]
+            if gain.sum() < max(LEAST_GAIN * even.sum(), LEAST_NATS * total):
                 return False
             return draws.interval(gain, even)[0] > 0
 
         places = int(lists.n_places[head])
-        length = int(kept[head])
-        steps = [sums[:, head, n + 1] - sums[:, head, n + 2] for n in range(length)]
-        kept[head] = next((n for n in range(places, length) if not helps(steps[n])), length)
-        if kept[head] > places and not helps(sums[:, head, -1] - sums[:, head, 1 + length]):
-            kept[head] = places
-    return kept
-
-
-def _cut(lists: Lists, kept: Int[Tensor, " head"]) -> None:
-    """End lists after some entries; the parameters become those of that length."""
-    for head, n in enumerate(kept.tolist()):
-        lists.sets[head, n:] = -1
-        lists.kinds[head, n:] = 0
-        lists.parameters[-1, head] = lists.parameters[max(n - 1, 0), head] if n else 0.0
-
-
-def _counted(
-    pages: SitePages,
-    lists: Lists,
-    refit: Refit,
-    judged: Mapping[int, Page],
-    others: Callable[[int], TextWindow],
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return attention on entries, the same by position, and nats of `MODELS`, by window."""
-    rolled, counts = lists.rolled(), []
-    for at, page in judged.items():
-        guess = page.base.exp() * page.weight[..., None]
-        mass, expected = (on_entries(x, page.owner).sum(1).numpy() for x in (page.mass, guess))
-        models = [uniform_rows(page.visible), page.base]
-        fitted = replace(page, base=log_rows(pages.logits(at, refit.position), page.visible))
-        models.append(lists.log_rows(fitted))
-        swapped = pages.on_other(fitted, pages.listing.swapped(at, others(at)))
-        for of, other in ((rolled, replace(fitted)), (lists, swapped)):
-            of.own(other)
-            models.append(of.log_rows(other))
-        nats = np.stack([_nats(page, rows).numpy() for rows in models], 1)
-        counts.append((mass, expected, nats))
-    mass, expected, nats = (np.stack(x) for x in zip(*counts, strict=True))
-    return mass, expected, nats
+        beyond = helps("swapped_document")
+        for entry in range(places, ENTRIES):
+            held[head, entry] &= beyond and helps(_WITHOUT[entry])
+    return held
 
 
 def _of_largest(page: Page) -> Int[np.ndarray, "head row key"]:

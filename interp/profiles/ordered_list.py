@@ -80,7 +80,7 @@ class Lists:
         sets: number of the set of every entry; those after the fixed sets are the `GROUPS`, and -1
             is no entry.
         kinds: number of the kind of query of every entry.
-        parameters: of every entry, in nats, in the list of 1, 2, ... entries.
+        parameters: of every entry, in nats.
         favour: how many times what position gives a head attends to each token, on keys of no
             place of its list: of all pages of the fit, then of each half of them, by which the
             other half is read, so that no page tells its own favourites.
@@ -90,7 +90,7 @@ class Lists:
 
     sets: Int[Tensor, "head entry"]
     kinds: Int[Tensor, "head entry"]
-    parameters: Float[Tensor, "length head entry"]
+    parameters: Float[Tensor, "head entry"]
     favour: Float[Tensor, "3 head token"]
     observed: Float[Tensor, "head token"]
     n_places: Int[Tensor, " head"]
@@ -105,7 +105,7 @@ class Lists:
         return Lists(
             self.sets.roll(1, 0),
             self.kinds.roll(1, 0),
-            self.parameters.roll(1, 1),
+            self.parameters.roll(1, 0),
             self.favour.roll(1, 1),
             self.observed.roll(1, 0),
             self.n_places.roll(1, 0),
@@ -116,8 +116,7 @@ class Lists:
         for values, new in ((self.sets, which), (self.kinds, kind)):
             values[head, at + 1 :] = values[head, at:-1].clone()
             values[head, at] = new
-        moved = self.parameters[-1, head]
-        moved[at + 1 :] = moved[at:-1].clone()
+        self.parameters[head, at + 1 :] = self.parameters[head, at:-1].clone()
 
     def own(self, page: Page) -> None:
         """Give every pair to the first entry that names it."""
@@ -140,13 +139,20 @@ class Lists:
             held[groups] = of_head[:, None].expand(-1, page.mass.shape[1], -1)
         return held & page.sets.kinds[self.kinds[:, entry]][..., None] & page.visible
 
-    def log_rows(self, page: Page, length: int = ENTRIES) -> Float[Tensor, "head row pos"]:
-        """Return log probabilities of the row model of the first entries."""
-        if not length:
-            return page.base
-        parameters = self.parameters[length - 1].clone()
-        parameters[:, length:] = 0
+    def log_rows(self, page: Page, without: int | None = None) -> Float[Tensor, "head row pos"]:
+        """Return log probabilities of the row model of the list, possibly without one entry."""
+        parameters = self.parameters
+        if without is not None:
+            parameters = parameters.clone()
+            parameters[:, without] = 0
         return log_rows(page.base + spread(parameters, page.owner), page.visible)
+
+    def keep(self, held: Bool[Tensor, "head entry"]) -> None:
+        """Keep some entries of every list, in their order."""
+        order = torch.argsort((~held).int(), dim=1, stable=True)
+        gone = ~held.gather(1, order)
+        for values, none in ((self.sets, -1), (self.kinds, 0), (self.parameters, 0)):
+            values[:] = values.gather(1, order).masked_fill(gone, none)
 
 
 def spread(
@@ -191,7 +197,7 @@ def chosen_lists(
     lists = Lists(
         torch.full((n_heads, ENTRIES), -1),
         torch.zeros(n_heads, ENTRIES, dtype=torch.long),
-        torch.zeros(ENTRIES, n_heads, ENTRIES),
+        torch.zeros(n_heads, ENTRIES),
         torch.ones(3, n_heads, n_types),
         torch.zeros(n_heads, n_types),
         torch.zeros(n_heads, dtype=torch.long),
@@ -384,14 +390,11 @@ def _gain(
 
 
 def _refit(lists: Lists, pages: Sequence[Page]) -> None:
-    """Fit the parameters of all entries of every list together, by Newton, after new entries.
-
-    A list keeps the parameters that it had when it was shorter.
-    """
+    """Fit the parameters of all entries of every list together, by Newton."""
     n_heads, size = lists.sets.shape
     for page in pages:
         lists.own(page)
-    here = lists.parameters[-1].double()
+    here = lists.parameters.double()
     for _ in range(_STEPS):
         slope = torch.zeros(n_heads, size, dtype=torch.double)
         bend = torch.zeros(n_heads, size, size, dtype=torch.double)
@@ -407,10 +410,7 @@ def _refit(lists: Lists, pages: Sequence[Page]) -> None:
         here = (here + _step(slope, bend, here, pages)).clamp(-_LARGEST, _LARGEST)
         if float((here - before).abs().max()) < _SETTLED:
             break
-    here = torch.where(lists.sets >= 0, here, 0).float()
-    for n in range(1, size + 1):
-        short = (lists.length <= n)[:, None]
-        lists.parameters[n - 1] = torch.where(short, here, lists.parameters[n - 1])
+    lists.parameters[:] = torch.where(lists.sets >= 0, here, 0).float()
 
 
 def _step(
@@ -454,7 +454,7 @@ def refit_with_position(
     position: Float[Tensor, "head feature"],
 ) -> Refit:
     """Fit position and entries together, by Newton; a step that does not help is halved."""
-    here = torch.cat([position, lists.parameters[-1]], 1).double()
+    here = torch.cat([position, lists.parameters], 1).double()
     free = torch.cat([torch.ones_like(position), (lists.sets >= 0).float()], 1).double()
     n, ridge = position.shape[1], _ridge(pages)
     loss = torch.full((len(here), 1), torch.inf, dtype=torch.double)

@@ -94,4 +94,6 @@ def score(found: Profile, head: str, metric: str, column: str = "score") -> floa
 
 def look_of(model: interp.Model, windows: Sequence[TextWindow]) -> Look:
     ids = np.concatenate([window.ids for window in windows])
-    return Look(model, model.sites, chosen_rules(FEW, False), token_vectors(model, ids), [ids.tolist()])
+    return Look(
+        model, model.sites, chosen_rules(FEW, False), token_vectors(model, ids), [ids.tolist()]
+    )

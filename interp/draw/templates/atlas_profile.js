@@ -10,7 +10,7 @@ function onText(model, i, label, found) {
   if (found.rules.length) {
     add("List, first match counts", shareTable(["attention goes", "share", "by position", "nats", "adds"], found.rules.map(([phrase, share, low, high, guess, nats, adds, ...ends]) =>
       make("tr", {}, make("th", { scope: "row" }, phrase), make("td", {}, `${percent(share)}${low === null ? "" : ` [${percent(low, "")}, ${percent(high, "")}]`}`), make("td", {}, percent(guess)), make("td", {}, digits(nats, true)), make("td", {}, adds === null ? "" : `${digits(adds, true)}${between(...ends)}`)))),
-    make("p", { class: "note" }, "Share: of its attention off the sink, on keys of this entry and of none before it, counted on documents that did not choose the list. Adds: share of the pattern that it explains beyond position and the entries before it."));
+    make("p", { class: "note" }, "Share: of its attention off the sink, on keys of this entry and of none before it, counted on documents that did not choose the list. Adds: share of the pattern that is lost without it."));
   }
   add("Examples", ...found.examples.flatMap(onTextExample));
   if (found.by_rule?.length) out.push(make("details", {}, make("summary", {}, "An example of each entry"), ...found.by_rule.flatMap(([phrase, one]) => [make("h4", {}, phrase), ...onTextExample(one, 1, [one, one])])));

@@ -132,7 +132,7 @@ class RuleRow(NamedTuple):
     share_high: float | None
     by_position: float  # the share that position alone predicts
     nats: float  # the fitted parameter: by how much a key of the rule is preferred to others
-    alone: float | None  # share of the pattern that it explains beyond the entries before it
+    alone: float | None  # share of the pattern that is lost without it
     alone_low: float | None
     alone_high: float | None
 

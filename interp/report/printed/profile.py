@@ -224,7 +224,7 @@ def _entries(about: Mapping[str, Any]) -> list[str]:
     return [
         *lines,
         "  attention: on keys of this entry and of none before it, of what is off the sink",
-        "  * share of the pattern explained beyond the entries before it, on unseen documents",
+        "  * share of the pattern that is lost without this entry, on unseen documents",
         "",
     ]
 
