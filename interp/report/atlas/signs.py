@@ -25,15 +25,8 @@ _COLOURS = {
     "refusal": ("#032ebb", "#2b62ef"),
 }
 _ALIKE = {"previous": "previous_token", "no_op": "sink", "position": "positional"}
-# Further roles: told apart by their letters where their colours are close.
-_OTHERS = (
-    ("#117a8b", "#4fc3d4"),
-    ("#8c5a2b", "#cf9a68"),
-    ("#7a7a00", "#c6c645"),
-    ("#a02c2c", "#ee8078"),
-    ("#332288", "#9a8cf0"),
-    ("#44803f", "#8fcf88"),
-)
+_COLOURED = 8  # roles, those of the most heads; the others are grey and told apart by letters
+_GREY = ("#8a939b", "#7d868e")
 _SEVERAL, _UNCLEAR = ("#1b1f23", "#e4e8ec"), ("#dfe4e8", "#2c343b")
 UNCLEAR, SEVERAL = "unclear", "several"
 POSITION, RULE = "position", "rule:"  # roles of heads on text; the name of a rule follows
@@ -55,23 +48,35 @@ def signs(document: Atlas) -> dict[str, Sign]:
     for model in document["models"]:
         for role in model["legend"]:
             roles.setdefault(role["id"], role)
+    colours = _colours_of(document, roles)
     by_role: dict[str, Sign] = {}
     taken: set[str] = set()
-    spare = 0
     for at, (name, role) in enumerate(roles.items()):
-        if name == UNCLEAR:
-            colours, letter = _UNCLEAR, ""
-        elif name == SEVERAL:
-            colours, letter = _SEVERAL, "+"
-        else:
-            letter = _letter(role["name"], taken)
-            plain = name.removeprefix(RULE)
-            known = _COLOURS.get(_ALIKE.get(plain, plain))
-            colours = known or _OTHERS[spare % len(_OTHERS)]
-            spare += known is None
+        own = {UNCLEAR: "", SEVERAL: "+"}
+        letter = own[name] if name in own else _letter(role["name"], taken)
         taken.add(letter)
-        by_role[name] = Sign(name, role["name"], letter, f"role{at}", colours)
+        by_role[name] = Sign(name, role["name"], letter, f"role{at}", colours[name])
     return by_role
+
+
+def _colours_of(document: Atlas, roles: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Return the colours of each role: those of the most heads have one, the others are grey."""
+    counts = dict.fromkeys(roles, 0)
+    for model in document["models"]:
+        for role in model["legend"]:
+            counts[role["id"]] += role["count"]
+    colours = {UNCLEAR: _UNCLEAR, SEVERAL: _SEVERAL}
+    others = [name for name in counts if name not in colours]
+    first = sorted(others, key=lambda name: -counts[name])[:_COLOURED]
+    for name in first:
+        plain = name.removeprefix(RULE)
+        if own := _COLOURS.get(_ALIKE.get(plain, plain)):
+            colours[name] = own
+    free = [one for one in _COLOURS.values() if one not in colours.values()]
+    for name in others:
+        if name not in colours:
+            colours[name] = free.pop(0) if name in first else _GREY
+    return colours
 
 
 def _letter(name: str, taken: set[str]) -> str:
