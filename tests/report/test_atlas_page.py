@@ -23,6 +23,7 @@ from interp.report.atlas.page import SCRIPTS, atlas_page
 from interp.report.atlas.signs import (
     _COLOURED,
     _COLOURS,
+    _GREY,
     sign_rules,
     signs,
 )

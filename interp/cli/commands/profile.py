@@ -65,7 +65,7 @@ def _check(run: Run) -> None:
         "max_length": Spelling(default=256),
         "shard": Spelling(type=click.STRING, read=lambda text: text and Shard.parse(text)),
     },
-    files=("profile.json", "profile.parquet"),
+    files=("profile.json", "profile.parquet", "profile.html"),
     check=_check,
     example="interp profile bundled:induction --corpus stories.jsonl -o results",
 )
