@@ -52,6 +52,11 @@ PLACES = tuple(
     )
 )
 """Places, by distance."""
+SECOND = KeySet(
+    KeyRule("second", "to the second token of the text", lambda q, k, t: k == 1, True, False),
+    place=True,
+)
+"""A place by its own position; the first token of a text is the sink."""
 AHEAD = ("next", "ahead_2_4")
 
 
@@ -93,7 +98,7 @@ def query_kinds(has_text: bool) -> tuple[QueryKind, ...]:
 def key_sets(rules: Iterable[KeyRule], *, causal: bool) -> list[KeySet]:
     """Return the sets of keys to choose from: places, then rules."""
     places = [one for one in PLACES if not causal or one.rule.name not in AHEAD]
-    return [*places, *map(KeySet, rules)]
+    return [*places, SECOND, *map(KeySet, rules)]
 
 
 @dataclass(frozen=True, eq=False)

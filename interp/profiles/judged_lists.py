@@ -26,6 +26,8 @@ GRADES = {"described": 0.5, "in part": 0.25, "not described": -np.inf}
 EVEN, SINK = "even", "on the sink"
 """Grades of a head without a pattern, and of one without attention off the sink."""
 FLAT = 0.02  # nats per query by which the rows of an even head differ from even ones, at most
+FEWEST_MIXED, RARE_MIXED = 10, 0.15  # documents, and share of them, that a kind needs
+APART, DIVIDED = 0.4, 0.85  # of shares, and of their variance, by which two kinds are apart
 MEMBERS = 8  # of a group of tokens, that are shown
 MOSTLY = 0.8  # share of a group's attention from which a class of tokens names it
 
@@ -83,12 +85,14 @@ class HeadList:
         entries: those that hold on the documents that judge, in order.
         numbers: shares of the pattern that the list and its controls explain, by name.
         n: documents that judge.
+        mixed: what it does in some documents and in the others; empty if it does not differ.
     """
 
     grade: str
     entries: tuple[Entry, ...]
     numbers: Mapping[str, Number] = field(default_factory=dict)
     n: int = 0
+    mixed: Mapping[str, Any] = field(default_factory=dict)
 
 
 class ListJudge:
@@ -144,7 +148,42 @@ class ListJudge:
         for name in MODELS[-2:]:
             numbers[f"control_list_{name}"] = self._gain(head, "uniform", name)
         order = sorted(entries, key=lambda one: one.avoided)
-        return HeadList(grade, tuple(order), numbers, self.n)
+        return HeadList(grade, tuple(order), numbers, self.n, self._mixed(head, entries))
+
+    def _mixed(self, head: int, entries: Sequence[Entry]) -> dict[str, Any]:
+        """Return what a head does in two kinds of documents, if these are clearly apart.
+
+        Documents are split at the place that divides their shares on one entry best. A normal
+        distribution of shares would be divided by two thirds of its variance, an even one by three
+        quarters.
+        """
+        weight = self.mass[:, head].sum(1)
+        known = weight > 0
+        shares = self.mass[known][:, head] / weight[known, None]
+        found: dict[str, Any] = {}
+        for one in entries:
+            values = np.sort(shares[:, one.number])
+            n, total = len(values), values.var() * len(values)
+            if n < FEWEST_MIXED or total <= 0:
+                continue
+            within = [values[:at].var() * at + values[at:].var() * (n - at) for at in range(1, n)]
+            at = 1 + int(np.argmin(within))
+            low, high = values[:at].mean(), values[at:].mean()
+            rare = min(at, n - at) < RARE_MIXED * n
+            if rare or high - low < APART or min(within) > (1 - DIVIDED) * total:
+                continue
+            inside = shares[:, one.number] >= values[at]
+            sides = [
+                shares[side].mean(0)[[x.number for x in entries]] for side in (inside, ~inside)
+            ]
+            leading = [entries[ordered(side)[0]].phrase for side in sides]
+            found = {
+                "documents": float(inside.mean()),
+                "inside": [leading[0], float(sides[0].max())],
+                "others": [leading[1], float(sides[1].max())],
+            }
+            break
+        return found
 
     def _place(self, head: int, entry: int) -> bool:
         """Return True if an entry is a distance, of all queries."""

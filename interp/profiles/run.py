@@ -321,6 +321,7 @@ def _answered(
                 **where,
                 "name": name,
                 "status": described.grade,
+                "mixed": dict(described.mixed),
                 "numbers": numbers_said({**numbers, **described.numbers}),
                 "entries": [
                     {**one.plain(), "examples": of_entry[one.number]} for one in described.entries

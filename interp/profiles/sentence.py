@@ -91,7 +91,8 @@ def _on_attention(about: Mapping[str, Any]) -> str:
             f"This explains {_share(listed['value'])} {_interval(listed)} of its pattern on unseen "
             f"documents, position alone {_share(numbers['explained_position']['value'])}"
         )
-        return f"Of {of}, {_entries(about['entries'])}. {explains}: {about['status']}."
+        mixed = _mixed(about.get("mixed") or {})
+        return f"Of {of}, {_entries(about['entries'])}.{mixed} {explains}: {about['status']}."
     if about["status"] == "even":
         pattern = numbers["pattern"]["value"]
         return f"Attends evenly: {of} differs from even by {pattern:.3f} nats per query."
@@ -108,6 +109,18 @@ def _entries(entries: Sequence[Mapping[str, Any]]) -> str:
     attended = [_entry(x) for x in entries if not x["avoided"]]
     avoided = [f"only {_entry(x)}" for x in entries if x["avoided"]]
     return "; ".join(", ".join(part) for part in (attended, avoided) if part)
+
+
+def _mixed(mixed: Mapping[str, Any]) -> str:
+    """Return what a head does in some documents and in the others; empty if it does not differ."""
+    if not mixed:
+        return ""
+    (phrase, share), (other, size) = mixed["inside"], mixed["others"]
+    others = f"{_percent(size)} goes {other}" if other != phrase else f"only {_percent(size)}"
+    return (
+        f" In {_percent(mixed['documents'])} of the documents {_percent(share)} goes {phrase}, in "
+        f"the others {others}."
+    )
 
 
 def _entry(one: Mapping[str, Any]) -> str:

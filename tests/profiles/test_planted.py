@@ -162,6 +162,24 @@ def test_a_previous_token_head_is_named_by_its_place(planted_profile: Profile) -
     assert number(planted_profile, "L1H0", "explained_position") > 0.95
 
 
+def test_a_head_of_two_kinds_of_documents_says_so(
+    monkeypatch: pytest.MonkeyPatch, corpus: list
+) -> None:
+    def either(window) -> np.ndarray:
+        odd = window.ids[1] % 2 == 1
+        return mixture((0.95, previous if odd else lambda query, key: key == 1))(window)
+
+    plant(monkeypatch, [either, HEADS[1]])
+    found = interp.profile("planted:noise", corpus, rules=RULES, n_queries=16, effects=False)
+    about, other = found.description("L0H0"), found.description("L0H1")
+    assert {x["rule"] for x in about["entries"]} == {"previous", "second"}
+    assert 0.3 < about["mixed"]["documents"] < 0.7
+    sides = {about["mixed"]["inside"][0], about["mixed"]["others"][0]}
+    assert sides == {"to the previous token", "to the second token of the text"}
+    assert " of the documents 9" in about["sentence"]
+    assert other["mixed"] == {}
+
+
 def test_even_attention_is_said_to_be_even(planted_profile: Profile) -> None:
     about = planted_profile.description("L1H1")
     assert (about["status"], about["entries"]) == ("even", [])

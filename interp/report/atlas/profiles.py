@@ -40,6 +40,7 @@ _KNOWN = {
     "status",
     "sentence",
     "entries",
+    "mixed",
     "behaviours",
     "numbers",
 }
