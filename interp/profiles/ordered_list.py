@@ -32,11 +32,11 @@ ENTRIES = 5
 PLACES = 3
 PLACED = 0.2  # share of the pattern that distance must explain for a list to begin with places
 LEAST_PLACE = 0.1  # share of the attention off the sink from which a place is named
-LEAST_GAIN = 0.01  # share of the pattern that an entry must add
+LEAST_GAIN = 0.005  # share of the pattern that an entry must add
 LEAST_NATS = 0.005  # per unit of attention off the sink, that it must add
 GROUPS = ((3.0, 1e9), (1.6, 1e9), (0.0, 0.3), (0.0, 0.6))
 """Groups of tokens by how many times what position gives a head attends to them."""
-SHRINKAGE = 2e-4  # of all attention, that every token gets beside what is observed
+SHRINKAGE = 5e-5  # of all attention, that every token gets beside what is observed
 OUTSIDE = 0.1  # share of a set's attention on keys of no entry up to which it is an inner set
 NAMED = 0.9  # share of the best gain from which a fixed set goes before a group of tokens
 _SCREENED = 6
