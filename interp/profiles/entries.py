@@ -13,7 +13,7 @@ from interp.profiles.reading import Reading, TokenReader
 from interp.profiles.rules import KeyRule, masks_of, names_in
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool
+    from jaxtyping import Bool, Int
     from torch import Tensor
 
     from interp.profiles.corpus import TextWindow
@@ -103,10 +103,15 @@ def key_sets(rules: Iterable[KeyRule], *, causal: bool) -> list[KeySet]:
 
 @dataclass(frozen=True, eq=False)
 class WindowSets:
-    """Sets and kinds of queries of one window, a bit each."""
+    """Sets and kinds of queries of one window, a bit each.
 
-    bits: Bool[np.ndarray, "byte row pos"]
-    n_sets: int
+    Args:
+        bits: of the sets of keys.
+        kinds: of the kinds of queries.
+        ids: the tokens.
+    """
+
+    bits: Int[np.ndarray, "set row byte"]
     kinds: Bool[Tensor, "kind row"]
     ids: tuple[int, ...]
 
@@ -123,9 +128,15 @@ class WindowSets:
         reading = reader.read(ids)
         masks = masks_of([one.rule for one in sets], reading, window.queries)
         kinds = np.stack([k.mask(reading)[window.queries] for k in query_kinds(reader.has_text)])
-        return cls(np.packbits(masks, axis=0), len(sets), torch.from_numpy(kinds), ids)
+        return cls(np.packbits(masks, axis=-1), torch.from_numpy(kinds), ids)
 
-    def masks(self) -> Bool[Tensor, "set row pos"]:
-        """Return the sets of keys of every query."""
-        unpacked = np.unpackbits(self.bits, axis=0, count=self.n_sets)
+    @property
+    def n_sets(self) -> int:
+        """Number of sets of keys."""
+        return len(self.bits)
+
+    def masks(self, some: Sequence[int] | None = None) -> Bool[Tensor, "set row pos"]:
+        """Return some or all sets of keys of every query."""
+        bits = self.bits if some is None else self.bits[list(some)]
+        unpacked = np.unpackbits(bits, axis=-1, count=len(self.ids))
         return torch.from_numpy(unpacked.view(bool))

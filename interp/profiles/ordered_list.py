@@ -120,24 +120,23 @@ class Lists:
 
     def own(self, page: Page) -> None:
         """Give every pair to the first entry that names it."""
-        masks = page.sets.masks()
+        fixed = page.sets.n_sets
+        used = sorted({x for x in self.sets.flatten().tolist() if 0 <= x < fixed})
+        masks = page.sets.masks(used)
         page.owner = torch.zeros(page.mass.shape, dtype=torch.int8)
         for entry in range(ENTRIES):
-            if bool((self.sets[:, entry] >= 0).any()):
-                held = self._named(page, masks, entry) & (page.owner == 0)
-                page.owner[held] = entry + 1
-
-    def _named(self, page: Page, masks: Tensor, entry: int) -> Bool[Tensor, "head row pos"]:
-        """Return the pairs that one entry of every head names."""
-        sets, fixed = self.sets[:, entry], len(masks)
-        held = masks[sets.clamp(0, fixed - 1)]
-        held[sets < 0] = False
-        groups = (sets >= fixed).nonzero().flatten()
-        if len(groups):
-            inside = members(self.favour[page.fold, groups], page.types)
-            of_head = inside[sets[groups] - fixed, torch.arange(len(groups))]
-            held[groups] = of_head[:, None].expand(-1, page.mass.shape[1], -1)
-        return held & page.sets.kinds[self.kinds[:, entry]][..., None] & page.visible
+            for which in sorted(set(self.sets[:, entry].tolist()) - {-1}):
+                heads = (self.sets[:, entry] == which).nonzero().flatten()
+                if which < fixed:
+                    held = masks[used.index(which)].expand(len(heads), -1, -1)
+                else:
+                    low, high = GROUPS[which - fixed]
+                    inside = of_tokens(self.favour[page.fold, heads], page.types)
+                    held = ((inside >= low) & (inside < high))[:, None]
+                kinds = page.sets.kinds[self.kinds[heads, entry]][..., None]
+                mine = page.owner[heads]
+                free = held & kinds & page.visible & (mine == 0)
+                page.owner[heads] = mine.masked_fill_(free, entry + 1)
 
     def log_rows(self, page: Page, without: int | None = None) -> Float[Tensor, "head row pos"]:
         """Return log probabilities of the row model of the list, possibly without one entry."""
@@ -171,11 +170,18 @@ def on_entries(
     return sums.scatter_add_(2, owner.long(), pairs)
 
 
+def of_tokens(
+    favour: Float[Tensor, "head token"], types: Int[Tensor, " pos"]
+) -> Float[Tensor, "head pos"]:
+    """Return the favour of the token of every position; NaN for one that the fit has not seen."""
+    return torch.where(types >= 0, favour[:, types.clamp_min(0)], torch.nan)
+
+
 def members(
     favour: Float[Tensor, "head token"], types: Int[Tensor, " pos"]
 ) -> Bool[Tensor, "group head pos"]:
     """Return the positions whose tokens are in each of the `GROUPS`."""
-    ratio = torch.where(types >= 0, favour[:, types.clamp_min(0)], torch.nan)
+    ratio = of_tokens(favour, types)
     return torch.stack([(ratio >= low) & (ratio < high) for low, high in GROUPS])
 
 
@@ -232,7 +238,7 @@ def _choose_places(
     n_heads = len(lists.sets)
     share, total = torch.zeros(n_heads, len(places)), torch.zeros(n_heads, 1)
     for page in pages:
-        masks = page.sets.masks()[list(places)].float()
+        masks = page.sets.masks(places).float()
         share += page.mass.flatten(1) @ masks.flatten(1).T
         total += page.weight.sum(1, keepdim=True)
     share /= total.clamp_min(1e-9)
