@@ -72,6 +72,14 @@ def test_opens_without_a_network_or_an_error(wide, atlas) -> None:
     assert wide.run("return document.documentElement.scrollWidth") <= wide.run("return innerWidth")
 
 
+def test_an_open_card_leaves_the_margin_of_the_page(wide, atlas) -> None:
+    wide.open(atlas)
+    left = "return document.querySelector('h1').getBoundingClientRect().left"
+    before = wide.run(left)
+    wide.run("openHead('base', 'L1H1')")
+    assert wide.run(left) == before >= 12
+
+
 HEADS = [("base", 1, 1), ("base", 0, 1), ("wide", 11, 29), ("wide", 7, 4), ("wide", 0, 0)]
 
 

@@ -23,7 +23,7 @@ function follow() {
   shown.pinned &&= shown.heads.length > 0;
   if (shown.heads.length === 2) shown.pinned = true;
   panel.hidden = !shown.heads.length;
-  document.body.classList.toggle("reading", !panel.hidden);
+  document.body.classList.toggle("beside", !panel.hidden);
   panel.classList.toggle("both", shown.heads.length === 2);
   panel.replaceChildren(...shown.heads.map(({ model, label }, at) => cardOf(modelOf.get(model), label, at)));
   panel.scrollTop = 0;
