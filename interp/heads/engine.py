@@ -26,12 +26,11 @@ from interp.heads.map_rows import map_statistics
 from interp.model.calls.call import Call, ComputedCall, RecordedCall
 from interp.model.calls.map_call import MapCall
 from interp.model.calls.sites import APART, Site
-from interp.model.each_batch import each_batch
+from interp.model.each_batch import LayersDone, backing_off, each_batch, prompts_in, tokens_in
 from interp.model.hooks.kernel_call import LookedAt, as_attention, padded_tokens
 from interp.model.hooks.tap import tap_is_open
 from interp.model.inputs import require_tensor_inputs
 from interp.model.locate.ranks import Ranks
-from interp.model.padding import LayersDone, backing_off, prompts_in, tokens_in
 from interp.model.single_prompts import pictured, single_prompts
 from interp.model.sources.remote import RemoteModel
 from interp.model.streamed import streamed_weights

@@ -13,11 +13,10 @@ from interp.core.prompts import Prompts
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
 from interp.model.capture import ActivationCache, capture
-from interp.model.each_batch import each_batch
+from interp.model.each_batch import each_batch, tokens_in
 from interp.model.edits import Edit
 from interp.model.generation import Generation, generate
 from interp.model.locate.weights import HeadWeights, head_weights
-from interp.model.padding import tokens_in
 from interp.model.policy import Policy
 from interp.model.transformer import Inputs, Transformer
 from interp.model.views import joint_view, view_for

@@ -17,8 +17,8 @@ from torch import nn
 
 import interp
 from interp.core.errors import LoadError, PromptError, StatisticsError
+from interp.model.each_batch import LessAtOnce
 from interp.model.inputs import ran_out
-from interp.model.padding import LessAtOnce
 
 SCRIPT = Path(__file__).with_name("two_ranks.py")
 PROMPTS = interp.Prompts(tuple((9, 33, 21, 40, 33, 21, 21, 17, 9, 33)[: 10 - i] for i in range(7)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -50,19 +49,27 @@ def test_a_figure_takes_no_size(run_view, tmp_path) -> None:
 STARTS = {".svg": b"<svg", ".html": b"<!doctype html>", ".pdf": b"%PDF", ".png": b"\x89PNG"}
 
 
+def _converts() -> bool:
+    """Whether the extra `pdf` and the library cairo are there; without them the rest is tested."""
+    try:
+        import cairosvg  # noqa: F401
+    except (ImportError, OSError):
+        return False
+    return True
+
+
 def test_the_suffix_of_the_output_is_kept_or_refused(run_view, tmp_path, monkeypatch) -> None:
     """The page, and its head as a figure; the same names for `View.save` in Python."""
     text = "The cat sat on the mat. The cat sat on the"
     shown = interp.view(MODEL, text)
-    if find_spec("cairosvg") is None:
-        pytest.skip("pip install interp[pdf]")
-    for suffix, start in STARTS.items():
+    written = STARTS if _converts() else {x: STARTS[x] for x in (".svg", ".html")}
+    for suffix, start in written.items():
         for out in (tmp_path / f"command{suffix}", tmp_path / f"python{suffix}"):
             done = run_view(MODEL, "--text", text, "-o", out) if "command" in out.name else None
             assert done is None or done.exit_code == 0, done.output
             assert done is not None or shown.save(out) is None
             assert out.read_bytes().startswith(start)
-    names = {f"{way}{suffix}" for way in ("command", "python") for suffix in STARTS}
+    names = {f"{way}{suffix}" for way in ("command", "python") for suffix in written}
     assert {path.name for path in tmp_path.iterdir()} == names
     page = (tmp_path / "command.html").read_text(encoding="utf-8")
     stack, at = reading.data_of(page)["open"]
@@ -70,7 +77,7 @@ def test_the_suffix_of_the_output_is_kept_or_refused(run_view, tmp_path, monkeyp
     figure = (tmp_path / "command.svg").read_text(encoding="utf-8")
     assert f": decoder {head}</text>" in figure
     assert head != "L0H0"  # not the first one, but the one with which the page opens
-    for suffix in (".gif", ".json", ".xyz"):
+    for suffix in (".gif", ".json", ".md", ".xyz"):
         done = run_view(MODEL, "--text", text, "-o", tmp_path / f"page{suffix}")
         assert done.exit_code == 2
         assert "give a name that ends in .html or .svg or .pdf or .png" in done.stderr
