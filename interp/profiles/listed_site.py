@@ -99,6 +99,7 @@ class Listing:
         kept: KeptRows,
     ) -> None:
         self.look, self.windows, self.sets, self.kept = look, windows, sets, kept
+        self._swapped: dict[int, WindowSets] = {}
         self.tokens = np.unique(np.concatenate([w.ids for w in windows if w.part == FITTED]))
 
     @cached_property
@@ -111,8 +112,11 @@ class Listing:
 
     def swapped(self, at: int, other: TextWindow) -> WindowSets:
         """Return the sets of keys on the tokens of another document, at the places of a window."""
-        window = self.windows[at]
-        return self._sets(window, np.resize(np.asarray(other.ids), len(window.ids)).tolist())
+        if at not in self._swapped:
+            window = self.windows[at]
+            text = np.resize(np.asarray(other.ids), len(window.ids)).tolist()
+            self._swapped[at] = self._sets(window, text)
+        return self._swapped[at]
 
     def read(self) -> None:
         """Read the rows of the windows that are not kept."""
@@ -161,7 +165,10 @@ class SitePages:
 
     def on_other(self, page: Page, sets: WindowSets) -> Page:
         """Return a page with the sets of keys and the tokens of another document."""
-        return replace(page, sets=sets, types=self._types(sets))
+        owner = torch.zeros_like(page.owner)
+        other = replace(page, sets=sets, types=self._types(sets), owner=owner)
+        other.by_position = page.by_position
+        return other
 
     def _types(self, sets: WindowSets) -> Int[Tensor, " pos"]:
         ids, known = np.asarray(sets.ids), self.listing.tokens
@@ -208,11 +215,10 @@ def listed_site(
     lists.parameters[:] = refit.entries
     mass, by_position, nats, slopes = [], [], [], []
     for at, page in judged.items():
-        guess = page.base.exp() * page.weight[..., None]
-        mass.append(on_entries(page.mass, page.owner).sum(1).numpy())
-        by_position.append(on_entries(guess, page.owner).sum(1).numpy())
-        fit = replace(page, base=log_rows(pages.logits(at, refit.position), page.visible))
-        nats.append(_judged(pages, lists, at, fit, others, page.base))
+        mass.append(page.seen.sum(1).numpy())
+        by_position.append((page.guess * page.weight[..., None]).sum(1).numpy())
+        fit = page.on(log_rows(pages.logits(at, refit.position), page.visible))
+        nats.append(_judged(pages, lists, at, fit, others, page))
         slopes.append(slope_of(page, pages.features(at), refit.position, refit.entries)[0])
     advance()
     every = {**fitted, **judged}
@@ -255,22 +261,24 @@ def _judged(
     at: int,
     page: Page,
     others: Callable[[int], TextWindow],
-    position: Float[Tensor, "head row pos"] | None = None,
+    position: Page | None = None,
 ) -> Float[np.ndarray, "head model"]:
     """Return the nats of `MODELS` on one page; position is that of the page unless it is given."""
     other, swapped = lists.rolled(), pages.on_other(page, pages.listing.swapped(at, others(at)))
-    with_others = replace(page)
+    with_others = pages.on_other(page, page.sets)
     other.own(with_others)
     lists.own(swapped)
+    without = lists.parameters.repeat(ENTRIES, 1, 1)
+    without[range(ENTRIES), :, range(ENTRIES)] = 0
     models = (
-        uniform_rows(page.visible),
-        page.base if position is None else position,
-        lists.log_rows(page),
-        *(lists.log_rows(page, without=entry) for entry in range(ENTRIES)),
-        other.log_rows(with_others),
-        lists.log_rows(swapped),
+        _nats(page, uniform_rows(page.visible)),
+        (position or page).by_position.sum(1),
+        page.nats(lists.parameters),
+        *(page.nats(parameters) for parameters in without),
+        with_others.nats(other.parameters),
+        swapped.nats(lists.parameters),
     )
-    return np.stack([_nats(page, rows).numpy() for rows in models], 1)
+    return torch.stack(models, 1).numpy()
 
 
 def held_entries(

@@ -14,7 +14,8 @@ over rows this is a bound from below; the sets with the largest bounds are then 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -60,6 +61,8 @@ class Page:
         types: number of the token of every position; -1 for one that the fit has not seen.
         owner: number of the entry, from 1, that holds each pair; 0 where none does.
         fold: which of the estimates of favoured tokens it uses; see `Lists`.
+        seen: attention of every query on the keys of no entry, then of every entry.
+        guess: what the model of position puts there, of 1.
     """
 
     mass: Float[Tensor, "head row pos"]
@@ -70,6 +73,30 @@ class Page:
     types: Int[Tensor, " pos"]
     owner: Int[Tensor, "head row pos"]
     fold: int = 0
+    seen: Float[Tensor, "head row owner"] = field(init=False)
+    guess: Float[Tensor, "head row owner"] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.seen, self.guess = torch.zeros(2, *self.weight.shape, ENTRIES + 1)
+
+    @cached_property
+    def by_position(self) -> Float[Tensor, "head row"]:
+        """KL divergence of every row from the model of position, in nats, times its weight."""
+        negentropy = torch.special.xlogy(self.mass, self.mass).sum(-1)
+        negentropy -= torch.special.xlogy(self.weight, self.weight)
+        return negentropy - (self.mass * self.base.clamp_min(-50)).sum(-1)
+
+    def on(self, base: Float[Tensor, "head row pos"]) -> Page:
+        """Return the page with another model of position."""
+        page = replace(self, base=base)
+        page.seen, page.guess = self.seen, on_entries(base.exp(), self.owner)
+        return page
+
+    def nats(self, parameters: Float[Tensor, "head entry"]) -> Float[Tensor, " head"]:
+        """Return the divergence from the model of position and entries, over all rows."""
+        values = torch.nn.functional.pad(parameters, (1, 0))[:, None]
+        left = torch.log((self.guess * values.exp()).sum(-1).clamp_min(1e-30))
+        return (self.by_position - (self.seen * values).sum(-1) + self.weight * left).sum(1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,15 +145,16 @@ class Lists:
             values[head, at] = new
         self.parameters[head, at + 1 :] = self.parameters[head, at:-1].clone()
 
-    def own(self, page: Page) -> None:
-        """Give every pair to the first entry that names it."""
+    def own(self, page: Page, some: Bool[Tensor, " head"] | None = None) -> None:
+        """Give every pair of some heads to the first entry that names it."""
+        moved = torch.ones(len(self.sets), dtype=torch.bool) if some is None else some
         fixed = page.sets.n_sets
-        used = sorted({x for x in self.sets.flatten().tolist() if 0 <= x < fixed})
+        used = sorted({x for x in self.sets[moved].flatten().tolist() if 0 <= x < fixed})
         masks = page.sets.masks(used)
-        page.owner = torch.zeros(page.mass.shape, dtype=torch.int8)
+        page.owner[moved] = 0
         for entry in range(ENTRIES):
-            for which in sorted(set(self.sets[:, entry].tolist()) - {-1}):
-                heads = (self.sets[:, entry] == which).nonzero().flatten()
+            for which in sorted(set(self.sets[moved, entry].tolist()) - {-1}):
+                heads = (moved & (self.sets[:, entry] == which)).nonzero().flatten()
                 if which < fixed:
                     held = masks[used.index(which)].expand(len(heads), -1, -1)
                 else:
@@ -137,14 +165,14 @@ class Lists:
                 mine = page.owner[heads]
                 free = held & kinds & page.visible & (mine == 0)
                 page.owner[heads] = mine.masked_fill_(free, entry + 1)
+        owner = page.owner[moved]
+        page.seen[moved] = on_entries(page.mass[moved], owner)
+        page.guess[moved] = on_entries(page.base[moved].exp(), owner)
 
-    def log_rows(self, page: Page, without: int | None = None) -> Float[Tensor, "head row pos"]:
-        """Return log probabilities of the row model of the list, possibly without one entry."""
-        parameters = self.parameters
-        if without is not None:
-            parameters = parameters.clone()
-            parameters[:, without] = 0
-        return log_rows(page.base + spread(parameters, page.owner), page.visible)
+    def rows(self, page: Page, some: Bool[Tensor, " head"]) -> Float[Tensor, "head row pos"]:
+        """Return the probabilities of the row model of the lists of some heads."""
+        raised = spread(self.parameters[some], page.owner[some]).add_(page.base[some]).exp_()
+        return raised.div_(raised.sum(-1, keepdim=True).clamp_min(1e-30))
 
     def keep(self, held: Bool[Tensor, "head entry"]) -> None:
         """Keep some entries of every list, in their order."""
@@ -211,21 +239,22 @@ def chosen_lists(
     _choose_places(lists, pages, places, distance)
     _find_favoured(lists, pages)
     least = (LEAST_GAIN * pattern).clamp_min(LEAST_NATS)
-    side = torch.ones(n_heads)  # sets that a head attends to, then those that it avoids
-    for _ in range(2 * ENTRIES):
-        length = lists.length
-        open_heads = (length < ENTRIES) & (side != 0)
-        if not open_heads.any():
-            break
-        best = _best_sets(lists, pages, [*places, *excluded], side)
-        add = open_heads & (best.gain >= least)
-        side = torch.where(add, side, torch.where(side > 0, -1.0, 0.0))
-        for head in add.nonzero().flatten().tolist():
-            at = int(lists.n_places[head] if best.inner[head] else length[head])
-            lists.insert(head, at, int(best.sets[head]), int(best.kinds[head]))
-        if add.any():
-            _refit(lists, pages)
-    return lists
+    avoids = torch.zeros(n_heads, dtype=torch.long)  # 1 from where no favoured set adds enough
+    best = _Best.none(n_heads)
+    stale = torch.ones(n_heads, dtype=torch.bool)
+    while True:
+        _find_best(best, lists, pages, [*places, *excluded], stale)
+        which, of_query, gain, inner = best.of(avoids.clamp_max(1))
+        adds = (lists.length < ENTRIES) & (avoids < 2) & (gain >= least)
+        for head in adds.nonzero().flatten().tolist():
+            at = int(lists.n_places[head] if inner[head] else lists.length[head])
+            lists.insert(head, at, int(which[head]), int(of_query[head]))
+        avoids = torch.where(adds, avoids, avoids + 1)
+        stale = adds
+        if adds.any():
+            _refit(lists, pages, adds)
+        elif (avoids > 1).all():
+            return lists
 
 
 def _choose_places(
@@ -250,7 +279,7 @@ def _choose_places(
         for at, k in enumerate(named):
             lists.sets[head, at] = places[k]
         lists.n_places[head] = len(named)
-    _refit(lists, pages)
+    _refit(lists, pages, torch.ones(n_heads, dtype=torch.bool))
 
 
 def _find_favoured(lists: Lists, pages: Sequence[Page]) -> None:
@@ -259,7 +288,7 @@ def _find_favoured(lists: Lists, pages: Sequence[Page]) -> None:
     seen, expected = torch.zeros(lists.favour.shape), torch.zeros(lists.favour.shape)
     for page in pages:
         free = page.owner == 0
-        guess = (page.base.exp() * free * page.weight[..., None]).sum(1)
+        guess = torch.bmm(page.weight[:, None], page.base.exp().mul_(free))[:, 0]
         known = page.types >= 0
         at = page.types[known].expand(n_heads, -1)
         for fold in {0, 3 - page.fold}:
@@ -272,55 +301,79 @@ def _find_favoured(lists: Lists, pages: Sequence[Page]) -> None:
 
 @dataclass
 class _Best:
-    """The best next set of every head, its kind of query, and the nats that it adds.
+    """The best next set of every head that it attends to, then of those that it avoids.
 
     An inner set is part of the keys of the entries beyond places, and goes before them.
+
+    Args:
+        sets: number of the set.
+        kinds: of the kind of query.
+        gain: nats that it adds, per unit of attention.
+        inner: whether it is an inner set.
     """
 
-    sets: Int[Tensor, " head"]
-    kinds: Int[Tensor, " head"]
-    gain: Float[Tensor, " head"]
-    inner: Bool[Tensor, " head"]
+    sets: Int[Tensor, "2 head"]
+    kinds: Int[Tensor, "2 head"]
+    gain: Float[Tensor, "2 head"]
+    inner: Bool[Tensor, "2 head"]
+
+    @classmethod
+    def none(cls, n_heads: int) -> _Best:
+        """Return sets that add nothing."""
+        sets, kinds = torch.zeros(2, 2, n_heads, dtype=torch.long)
+        gain = torch.zeros(2, n_heads)
+        return cls(sets, kinds, gain, torch.zeros(2, n_heads, dtype=torch.bool))
+
+    def of(self, avoids: Int[Tensor, " head"]) -> list[Tensor]:
+        """Return set, kind of query, gain, and whether it is inner, each head's on its side."""
+        every = self.sets, self.kinds, self.gain, self.inner
+        return [values.gather(0, avoids[None])[0] for values in every]
 
 
-def _best_sets(
-    lists: Lists, pages: Sequence[Page], excluded: Sequence[int], side: Float[Tensor, " head"]
-) -> _Best:
-    """Return the set of keys that adds most to every list, on its side."""
-    n_heads, n_places = len(side), lists.n_places[:, None, None]
-    sums: dict[bool, tuple[list[Tensor], list[Tensor]]] = {False: ([], []), True: ([], [])}
+def _find_best(
+    best: _Best,
+    lists: Lists,
+    pages: Sequence[Page],
+    excluded: Sequence[int],
+    some: Bool[Tensor, " head"],
+) -> None:
+    """Find the sets of keys that add most to the lists of some heads, on each side."""
+    if not some.any():
+        return
+    heads, n_places = some.nonzero().flatten(), lists.n_places[some, None, None]
+    within = bool((lists.length > lists.n_places)[some].any())
+    sums: dict[bool, tuple[list[Tensor], list[Tensor]]] = {False: ([], [])}
+    if within:
+        sums[True] = ([], [])
     for page in pages:
-        rows = lists.log_rows(page).exp_().mul_(page.weight[..., None])
+        rows = lists.rows(page, some).mul_(page.weight[some, :, None])
+        owner, mass = page.owner[some], page.mass[some]
         masks = page.sets.masks().permute(1, 2, 0).float()
-        inside = members(lists.favour[page.fold], page.types).float()
+        inside = members(lists.favour[page.fold, heads], page.types).float()
         for inner, parts in sums.items():
-            open_pairs = page.owner > n_places if inner else page.owner == 0
-            for values, into in zip((page.mass, rows), parts, strict=True):
+            open_pairs = owner > n_places if inner else owner == 0
+            for values, into in zip((mass, rows), parts, strict=True):
                 opened = values * open_pairs
                 fixed = torch.bmm(opened.transpose(0, 1), masks).permute(2, 1, 0)
                 groups = torch.einsum("hrn,ghn->ghr", opened, inside)
                 into.append(torch.cat([fixed, groups]))
-    weight = torch.cat([page.weight for page in pages], 1)
+    weight = torch.cat([page.weight[some] for page in pages], 1)
     kind = torch.cat([page.sets.kinds for page in pages], 1).float()
-    outer, inner = (_Tried.joined(*parts, weight, kind) for parts in sums.values())
-    covered = (outer.seen + outer.expected) <= OUTSIDE * (inner.seen + inner.expected)
-    inner.bound[~covered] = -1.0
-    best = _Best(
-        torch.zeros(n_heads, dtype=torch.long),
-        torch.zeros(n_heads, dtype=torch.long),
-        torch.zeros(n_heads),
-        torch.zeros(n_heads, dtype=torch.bool),
-    )
-    for one in (outer, inner):
-        one.bound[(one.seen - one.expected) * side[:, None, None] <= 0] = -1.0
+    tried = {inner: _Tried.joined(*parts, weight, kind) for inner, parts in sums.items()}
+    if within:
+        outer, inner = tried[False], tried[True]
+        covered = (outer.seen + outer.expected) <= OUTSIDE * (inner.seen + inner.expected)
+        inner.bound[~covered] = -1.0
+    best.gain[:, some] = 0
+    for inner, one in tried.items():
         one.bound[:, list(excluded), 0] = -1.0
-        for head in range(n_heads):
-            one.bound[head, lists.sets[head], lists.kinds[head]] = -1.0  # of no entry: groups, all
-            which, of_query, gain = one.best(head)
-            if gain > best.gain[head]:
-                best.sets[head], best.kinds[head] = which, of_query
-                best.gain[head], best.inner[head] = gain, one is inner
-    return best
+        for at, head in enumerate(heads.tolist()):
+            one.bound[at, lists.sets[head], lists.kinds[head]] = -1.0  # of no entry: groups, all
+            for side in (0, 1):
+                which, of_query, gain = one.best(at, avoided=bool(side))
+                if gain > best.gain[side, head]:
+                    best.sets[side, head], best.kinds[side, head] = which, of_query
+                    best.gain[side, head], best.inner[side, head] = gain, inner
 
 
 class _Tried:
@@ -352,11 +405,12 @@ class _Tried:
         """Join pages."""
         return cls(torch.cat(seen, 2), torch.cat(expected, 2), weight, kind)
 
-    def best(self, head: int) -> tuple[int, int, float]:
+    def best(self, head: int, *, avoided: bool) -> tuple[int, int, float]:
         """Return set, kind of query, and gain in nats per unit of attention, of one head."""
         _, n_sets, n_kinds = self.bound.shape
         n_fixed = n_sets - len(GROUPS)
-        bounds = self.bound[head].flatten()
+        more = self.seen[head] - self.expected[head]
+        bounds = self.bound[head].masked_fill(more >= 0 if avoided else more <= 0, -1).flatten()
         parts = (bounds, bounds[: n_fixed * n_kinds])
         first = [part.topk(min(_SCREENED, len(part))).indices for part in parts]
         tried = torch.unique(torch.cat(first))
@@ -395,35 +449,31 @@ def _gain(
     return (here[:, 0] * total - left).float()
 
 
-def _refit(lists: Lists, pages: Sequence[Page]) -> None:
-    """Fit the parameters of all entries of every list together, by Newton."""
-    n_heads, size = lists.sets.shape
+def _refit(lists: Lists, pages: Sequence[Page], some: Bool[Tensor, " head"]) -> None:
+    """Fit the parameters of all entries of the lists of some heads together, by Newton."""
     for page in pages:
-        lists.own(page)
-    here = lists.parameters.double()
+        lists.own(page, some)
+    seen = torch.stack([page.seen[some].sum(1) for page in pages]).sum(0)[:, 1:].double()
+    guess = torch.cat([page.guess[some] for page in pages], 1)
+    weight = torch.cat([page.weight[some] for page in pages], 1)
+    ridge, here = _ridge(pages)[some], lists.parameters[some].double()
     for _ in range(_STEPS):
-        slope = torch.zeros(n_heads, size, dtype=torch.double)
-        bend = torch.zeros(n_heads, size, size, dtype=torch.double)
-        for page in pages:
-            logits = page.base + spread(here.float(), page.owner)
-            rows = log_rows(logits, page.visible).exp_()
-            share = on_entries(rows, page.owner)[..., 1:]
-            slope += on_entries(page.mass, page.owner)[..., 1:].sum(1).double()
-            weighted = share * page.weight[..., None]
-            slope -= weighted.sum(1).double()
-            bend += torch.diag_embed(weighted.sum(1)).double() - (weighted.mT @ share).double()
+        raised = guess * torch.nn.functional.pad(here.float(), (1, 0)).exp()[:, None]
+        share = raised[..., 1:] / raised.sum(-1, keepdim=True).clamp_min(1e-30)
+        weighted = share * weight[..., None]
+        mean = weighted.sum(1).double()
+        bend = torch.diag_embed(mean) - (weighted.mT @ share).double()
         before = here
-        here = (here + _step(slope, bend, here, pages)).clamp(-_LARGEST, _LARGEST)
+        here = (here + _step(seen - mean, bend, here, ridge)).clamp(-_LARGEST, _LARGEST)
         if float((here - before).abs().max()) < _SETTLED:
             break
-    lists.parameters[:] = torch.where(lists.sets >= 0, here, 0).float()
+    lists.parameters[some] = torch.where(lists.sets[some] >= 0, here, 0).float()
 
 
 def _step(
-    slope: Tensor, bend: Tensor, here: Tensor, pages: Sequence[Page]
+    slope: Tensor, bend: Tensor, here: Tensor, ridge: Float[Tensor, "head 1"]
 ) -> Float[Tensor, "head parameter"]:
     """Return a Newton step on the likelihood with a ridge."""
-    ridge = _ridge(pages)
     step = torch.linalg.solve(
         bend + ridge[..., None] * torch.eye(slope.shape[1]), (slope - ridge * here)[..., None]
     )
@@ -486,7 +536,7 @@ def refit_with_position(
         if not left:
             break
         here, loss = torch.where(better, trial, here), torch.where(better, value, loss)
-        step = _step(torch.stack(slopes).sum(0), bend, trial, pages) * free
+        step = _step(torch.stack(slopes).sum(0), bend, trial, ridge) * free
         last = left == 1  # the last pass is at the best parameters
         trial = torch.where(
             better, here if last else here + step, here if last else (here + trial) / 2
