@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -74,11 +75,16 @@ def widened(probabilities: Sequence[float], n: int) -> Float[Array, " probabilit
 
     See `widened_tails`.
     """
+    return np.array(_widened(tuple(probabilities), n))
+
+
+@cache
+def _widened(probabilities: tuple[float, ...], n: int) -> tuple[float, ...]:
     from scipy.stats import norm, t
 
     if n < 2:
-        return np.array(probabilities)
-    return norm.cdf(math.sqrt(n / (n - 1)) * t.ppf(probabilities, n - 1))
+        return probabilities
+    return tuple(norm.cdf(math.sqrt(n / (n - 1)) * t.ppf(probabilities, n - 1)).tolist())
 
 
 def percentile_interval(

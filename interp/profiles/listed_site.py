@@ -146,6 +146,7 @@ class SitePages:
     ) -> None:
         self.listing, self.visible, self.place = listing, visible, listing.look.places[site]
         self.position = description.position[self.place]
+        self.used = (self.position != 0).any(0)
         self.offset = description.offset[self.place]
 
     def page(self, at: int, fold: int = 0) -> Page:
@@ -183,9 +184,9 @@ class SitePages:
         return logits_of_position(position, window.queries, len(window.ids))
 
     def features(self, at: int) -> Float[Tensor, "feature row pos"]:
-        """Return the features of positions on one window."""
+        """Return the features of positions on one window that the model of position has."""
         window = self.listing.windows[at]
-        return position_features(window.queries, len(window.ids))
+        return position_features(window.queries, len(window.ids))[self.used]
 
 
 def listed_site(
@@ -210,14 +211,19 @@ def listed_site(
     for page in (*fitted.values(), *judged.values()):
         lists.own(page)
     refit = refit_with_position(
-        lists, [*fitted.values()], [pages.features(at) for at in fitted], pages.position
+        lists,
+        [*fitted.values()],
+        [pages.features(at) for at in fitted],
+        pages.position[:, pages.used],
     )
+    position = torch.zeros_like(pages.position)
+    position[:, pages.used] = refit.position
     lists.parameters[:] = refit.entries
     mass, by_position, nats, slopes = [], [], [], []
     for at, page in judged.items():
         mass.append(page.seen.sum(1).numpy())
         by_position.append((page.guess * page.weight[..., None]).sum(1).numpy())
-        fit = page.on(log_rows(pages.logits(at, refit.position), page.visible))
+        fit = page.on(log_rows(pages.logits(at, position), page.visible))
         nats.append(_judged(pages, lists, at, fit, others, page))
         slopes.append(slope_of(page, pages.features(at), refit.position, refit.entries)[0])
     advance()

@@ -148,24 +148,21 @@ class Lists:
     def own(self, page: Page, some: Bool[Tensor, " head"] | None = None) -> None:
         """Give every pair of some heads to the first entry that names it."""
         moved = torch.ones(len(self.sets), dtype=torch.bool) if some is None else some
-        fixed = page.sets.n_sets
-        used = sorted({x for x in self.sets[moved].flatten().tolist() if 0 <= x < fixed})
-        masks = page.sets.masks(used)
-        page.owner[moved] = 0
-        for entry in range(ENTRIES):
-            for which in sorted(set(self.sets[moved, entry].tolist()) - {-1}):
-                heads = (moved & (self.sets[:, entry] == which)).nonzero().flatten()
-                if which < fixed:
-                    held = masks[used.index(which)].expand(len(heads), -1, -1)
-                else:
-                    low, high = GROUPS[which - fixed]
-                    inside = of_tokens(self.favour[page.fold, heads], page.types)
-                    held = ((inside >= low) & (inside < high))[:, None]
-                kinds = page.sets.kinds[self.kinds[heads, entry]][..., None]
-                mine = page.owner[heads]
-                free = held & kinds & page.visible & (mine == 0)
-                page.owner[heads] = mine.masked_fill_(free, entry + 1)
-        owner = page.owner[moved]
+        heads, sets, fixed = moved.nonzero().flatten(), self.sets[moved], page.sets.n_sets
+        used = torch.unique(sets[(sets >= 0) & (sets < fixed)])
+        masks = torch.nn.functional.pad(page.sets.masks(used.tolist()), (0, 0, 0, 0, 0, 1))
+        at = torch.searchsorted(used, sets).masked_fill((sets < 0) | (sets >= fixed), len(used))
+        held = masks[at]
+        of_group, entry = (sets >= fixed).nonzero(as_tuple=True)
+        ratio = of_tokens(self.favour[page.fold, heads[of_group]], page.types)
+        low, high = torch.tensor(GROUPS).T[:, sets[of_group, entry] - fixed, None]
+        held[of_group, entry] = ((ratio >= low) & (ratio < high))[:, None]
+        held &= page.sets.kinds[self.kinds[moved]][..., None]
+        owner = torch.zeros(len(heads), *page.visible.shape, dtype=torch.int8)
+        for number in range(ENTRIES, 0, -1):
+            owner.masked_fill_(held[:, number - 1], number)
+        owner *= page.visible
+        page.owner[moved] = owner
         page.seen[moved] = on_entries(page.mass[moved], owner)
         page.guess[moved] = on_entries(page.base[moved].exp(), owner)
 
