@@ -58,7 +58,7 @@ class BehaviourFacts:
         texts: dict[int, tuple[str, ...]],
     ) -> dict[str, Any]:
         """Return the behaviours of a head for its description; nothing for a head of one."""
-        if len(rules) < 2:
+        if len(rules) < 2 or not len(edges.weight):
             return {}
         clusters = clustered(edges, rules, self.cluster_of, self.part_of, self.draws, self.seed)
         if not clusters.behaviours:

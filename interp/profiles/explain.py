@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from interp.profiles.first_look import Look, Sums, summed, visible_groups
+from interp.profiles.first_look import ALL, Look, Sums, fitting, summed, visible_groups
 from interp.profiles.log_linear import (
     N_OFFSETS,
     Features,
@@ -35,7 +35,6 @@ EVERYWHERE = 0.98  # share of the visible keys from which a rule says nothing
 NOWHERE = 1e-5
 _EVERY = 4  # documents per document whose curvature is summed
 _TABLE = 2**25  # entries of the logits of position that are held for all pairs
-ALL = slice(None)
 _CHUNK = 32  # queries of a sheet of positions
 
 
@@ -87,8 +86,9 @@ def describe(
         part.position = description.position[heads]
         observed = total["rules"][heads][:, live]
         if live.any():
-            fit = fit_row_models(part.rule_sheets, observed, weight, every=_EVERY)
             apart = (total["uniform"][heads] / weight.clamp_min(1e-9)).clamp_min(0)
+            weight = part.fitting_weight
+            fit = fit_row_models(part.rule_sheets, observed, weight, every=_EVERY)
             used = sparse(fit, (LEAST_SHARE * apart).clamp_min(LEAST_NATS))
             fit = fit_row_models(
                 part.rule_sheets, observed, weight, start=fit, used=used, passes=3, every=_EVERY
@@ -124,6 +124,8 @@ class _Part:
         ]
         each = [weight.sum(1) for _, weight, _ in chain.from_iterable(self.places)]
         self.weight = torch.stack(each).double().sum(0)
+        few = [w[:, fitting(window)].sum(1) for window, w, _ in chain.from_iterable(self.places)]
+        self.fitting_weight = torch.stack(few).double().sum(0)
         self.features = torch.zeros(0, dtype=torch.bool)
         self.position = torch.zeros(len(heads), 0)
         self.rules = torch.zeros(len(heads), int(live.sum()))
@@ -165,23 +167,24 @@ class _Part:
     def rule_sheets(self, heads: Int[Tensor, " head"]) -> Iterator[Sheet]:
         """Yield the queries with the rules, on top of position, for some of the heads."""
         for window, weight, visible in chain.from_iterable(self.places):
-            base = self._base(window, heads)
-            yield Sheet(self._fired(window), visible, weight[heads], base)
+            some, base = fitting(window), self._base(window, heads)
+            yield Sheet(self._fired(window), visible[some], weight[heads][:, some], base)
 
     def _base(self, window: TextWindow, heads: Int[Tensor, " head"] | slice = ALL) -> Tensor:
         """Return the logits of position on a window, from one table where it is small."""
-        n = self._longest
+        n, queries = self._longest, window.queries[fitting(window)]
         if len(self.heads) * n * n > _TABLE:
-            return logits_of_position(self.position[heads], window.queries, len(window.ids))
+            return logits_of_position(self.position[heads], queries, len(window.ids))
         if self._table is None:
             self._table = logits_of_position(self.position, np.arange(n), n)
-        rows = self._table[:, torch.as_tensor(window.queries), : len(window.ids)]
+        rows = self._table[:, torch.as_tensor(queries), : len(window.ids)]
         return rows[heads]
 
     def _fired(self, window: TextWindow) -> Features:
         """Return the live rules on a window, evaluated once."""
         if id(window) not in self._masks:
-            self._masks[id(window)] = Features.of(self.look.masks(window)[self.live].float())
+            fired = self.look.masks(window)[self.live][:, fitting(window)]
+            self._masks[id(window)] = Features.of(fired.float())
         return self._masks[id(window)]
 
     def token_groups(self) -> list[TokenGroup]:
@@ -189,14 +192,16 @@ class _Part:
 
         def pages(group: list) -> Iterator[TokenPage]:
             for window, weight, visible in group:
+                some = fitting(window)
                 base = self._base(window) + self._fired(window).logits(self.rules)
-                yield TokenPage(base, visible, weight, *self.look.token_vectors(window))
+                vectors = self.look.token_vectors(window, some)
+                yield TokenPage(base, visible[some], weight[:, some], *vectors)
 
         return [
             TokenGroup(
                 lambda group=group: pages(group),
                 mine.tokens[self.heads],
-                torch.stack([weight.sum(1) for _, weight, _ in group]).sum(0),
+                torch.stack([w[:, fitting(window)].sum(1) for window, w, _ in group]).sum(0),
             )
             for group, mine in zip(self.places, self.sums, strict=True)
         ]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from interp.profiles.corpus import TextWindow
     from interp.profiles.kept_rows import KeptRows
 
+FITTING = 8  # queries of a window from which rules and tokens are fitted, about
 GROUPS = 16  # of windows, half of each part: what a resumed run repeats, and a step of the tokens
 
 
@@ -33,11 +34,12 @@ class Sums(StoredArrays):
     """Sums over the queries of one group of windows.
 
     Args:
-        rules: mass on the keys of every rule.
+        rules: mass on the keys of every rule, of the queries that fit rules and tokens.
         position: mass on every feature of positions.
-        tokens: mass times the vectors of query (after a 1) and key.
+        tokens: mass times the vectors of query (after a 1) and key, of these queries.
         uniform: KL from the uniform row, weighted by the attention off the sink.
         weight: attention off the sink, of every query of every window in order.
+        sink: attention on the sink, of the same queries.
         visible: keys that each query may see, as bits, by site and window.
     """
 
@@ -46,9 +48,13 @@ class Sums(StoredArrays):
     tokens: Float[Tensor, "head query key"]
     uniform: Float[Tensor, "head"]
     weight: list[Float[Tensor, "head row"]]
+    sink: list[Float[Tensor, "head row"]]
     visible: list[Bool[Tensor, "site row pos"]]
 
 
+RowsOf = Callable[["TextWindow", Callable[[slice, AttentionRows], None]], None]
+"""What passes the rows of every attention on a window, with the place of its heads."""
+ALL = slice(None)
 _WHOLE = ("rules", "position", "tokens", "uniform")
 
 
@@ -85,10 +91,10 @@ class Look:
         reading = self.reader.read(window.ids if text is None else text)
         return torch.from_numpy(masks_of(self.rules, reading, window.queries))
 
-    def token_vectors(self, window: TextWindow) -> tuple[Tensor, Tensor]:
-        """Return the vectors of the queries, each after a 1, and of the keys."""
+    def token_vectors(self, window: TextWindow, some: slice = ALL) -> tuple[Tensor, Tensor]:
+        """Return the vectors of all or some queries, each after a 1, and of the keys."""
         keys = self.vectors[torch.as_tensor(window.ids)]
-        queries = keys[torch.as_tensor(window.queries)]
+        queries = keys[torch.as_tensor(window.queries[some])]
         return torch.cat([torch.ones(len(queries), 1), queries], 1), keys
 
     def rows(self, window: TextWindow, visit: Callable[[slice, AttentionRows], None]) -> None:
@@ -100,6 +106,11 @@ class Look:
             lambda site, rows: visit(self.places[site], rows),
             self.sites,
         )
+
+
+def fitting(window: TextWindow) -> slice:
+    """Return the queries of a window, among those sampled, from which rules and tokens are fitted."""
+    return slice(None, None, max(1, len(window.queries) // FITTING))
 
 
 def first_look(
@@ -119,22 +130,25 @@ def first_look(
         torch.zeros(heads, dtype=torch.double),
         [],
         [],
+        [],
     )
     order = {place.start: at for at, place in enumerate(look.places.values())}
 
-    def run(window: TextWindow) -> tuple[Tensor, Tensor]:
-        masks = look.masks(window).float().flatten(1)
+    def run(window: TextWindow) -> tuple[Tensor, Tensor, Tensor]:
+        some = fitting(window)
+        masks = look.masks(window)[:, some].float().flatten(1)
         places = position_features(window.queries, len(window.ids)).flatten(1)
-        queries, keys = look.token_vectors(window)
-        weight = torch.zeros(heads, len(window.queries))
+        queries, keys = look.token_vectors(window, some)
+        weight, sink = torch.zeros(2, heads, len(window.queries))
         visible = torch.zeros(len(look.sites), len(window.queries), len(window.ids)).bool()
 
         def add(at: slice, rows: AttentionRows) -> None:
             flat = rows.mass.flatten(1)
-            total.rules[at] += (flat @ masks.T).double()
+            few = rows.mass[:, some]
+            total.rules[at] += (few.flatten(1) @ masks.T).double()
             total.position[at] += (flat @ places.T).double()
-            total.tokens[at] += queries.T @ (rows.mass @ keys)
-            weight[at] = rows.weight
+            total.tokens[at] += queries.T @ (few @ keys)
+            weight[at], sink[at] = rows.weight, rows.sink
             if kept is not None:
                 kept.add(window, at, rows)
             visible[order[at.start]] = rows.visible
@@ -142,10 +156,11 @@ def first_look(
 
         look.rows(window, add)
         advance()
-        return weight, visible
+        return weight, sink, visible
 
-    for weight, visible in each_batch(look.model, windows, run, lambda w: len(w.ids)):
+    for weight, sink, visible in each_batch(look.model, windows, run, lambda w: len(w.ids)):
         total.weight.append(weight)
+        total.sink.append(sink)
         total.visible.append(visible)
     return total
 

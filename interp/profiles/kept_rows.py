@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class KeptRows:
-    """The attention off the sink of every window, in half precision, on disk.
+    """The attention off the sink of every window, on disk.
 
     Args:
         n_heads: number of heads of all attentions.
@@ -44,9 +44,9 @@ class KeptRows:
         if path.exists():
             file = np.lib.format.open_memmap(path, "r+")
         else:
-            file = np.lib.format.open_memmap(path, "w+", np.float16, shape)
+            file = np.lib.format.open_memmap(path, "w+", np.float32, shape)
         file[at] = rows.mass.numpy()
 
     def of(self, window: TextWindow, at: slice) -> Float[Tensor, "head row pos"]:
         """Return the rows of some heads of a window."""
-        return torch.from_numpy(np.load(self._path(window), mmap_mode="r")[at].astype(np.float32))
+        return torch.from_numpy(np.load(self._path(window), mmap_mode="r")[at].copy())

@@ -13,7 +13,7 @@ import torch
 from interp.core.statistics import RatioBootstrap
 from interp.profiles.entries import KeySet, WindowSets
 from interp.profiles.explain import Description
-from interp.profiles.first_look import Look, row_divergence, uniform_rows
+from interp.profiles.first_look import Look, Sums, row_divergence, uniform_rows
 from interp.profiles.judgement import cluster_sums
 from interp.profiles.kept_rows import KeptRows
 from interp.profiles.log_linear import log_rows, logits_of_position, position_features
@@ -121,10 +121,35 @@ class Listing:
     def read(self) -> None:
         """Read the rows of the windows that are not kept."""
         for window in self.windows:
-            if not self.kept.has(window):
-                self.look.rows(
-                    window, lambda at, rows, window=window: self.kept.add(window, at, rows)
-                )
+            self._require(window)
+
+    def _require(self, window: TextWindow) -> None:
+        if not self.kept.has(window):
+            self.look.rows(window, lambda at, rows: self.kept.add(window, at, rows))
+
+    def rows(
+        self,
+        sums: Sequence[Sums],
+        groups: Sequence[Sequence[int]],
+        window: TextWindow,
+        visit: Callable[[slice, AttentionRows], None],
+    ) -> None:
+        """Pass the kept rows of a window to `visit`, with what the first look summed of them."""
+        self._require(window)
+        at = next(at for at, one in enumerate(self.windows) if one is window)
+        mine, i = next(
+            (part, group.index(at)) for part, group in zip(sums, groups, strict=True) if at in group
+        )
+        for order, place in enumerate(self.look.places.values()):
+            visit(
+                place,
+                AttentionRows(
+                    self.kept.of(window, place),
+                    mine.visible[i][order],
+                    mine.weight[i][place],
+                    mine.sink[i][place],
+                ),
+            )
 
 
 class SitePages:

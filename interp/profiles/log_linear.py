@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-
-from interp.core.ties import largest
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -189,26 +188,26 @@ def sparse(fit: Fit, least: Float[Tensor, " head"]) -> Bool[Tensor, "head featur
     The loss without a feature is that of the quadratic model at the optimum, in which the others
     move to their best values.
     """
-    heads, size = fit.parameters.shape
-    used = torch.ones(heads, size, dtype=torch.bool)
-    ridge = RIDGE * torch.eye(size, dtype=torch.double)
-    for head in range(heads):
-        bend = fit.curvature[head] + ridge
-        best = fit.parameters[head].double()
-        features = [*range(size)]
-        while features:
-            # the best values of the kept ones, if the others are held at zero
-            inner = bend[features][:, features]
-            gone = [k for k in range(size) if k not in features]
-            moved = torch.linalg.solve(inner, bend[features][:, gone] @ best[gone]) if gone else 0
-            values = best[features] + moved
-            cost = 0.5 * values**2 / torch.linalg.inv(inner).diagonal()
-            weakest = largest(-cost)
-            if float(cost[weakest]) >= float(least[head]):
-                break
-            features.pop(weakest)
-        used[head] = False
-        used[head, features] = True
+    used = torch.ones(fit.parameters.shape, dtype=torch.bool)
+    values = fit.parameters.double()
+    bend = fit.curvature + RIDGE * torch.eye(used.shape[1], dtype=torch.double)
+    inverse = torch.linalg.inv(bend)
+    moving = torch.arange(len(used))
+    while len(moving):
+        kept, of_head = used[moving], torch.arange(len(moving))
+        spread = inverse.diagonal(dim1=1, dim2=2)
+        cost = torch.where(kept, 0.5 * values**2 / spread.clamp_min(1e-30), torch.inf)
+        weakest = cost.argmin(1)
+        gone = cost[of_head, weakest] < least[moving]
+        moving, weakest, of_head = moving[gone], weakest[gone], torch.arange(int(gone.sum()))
+        used[moving, weakest] = False
+        # the best values of the kept ones, and their covariance, if this one is held at zero
+        inverse, values = inverse[gone], values[gone]
+        column = inverse[of_head, :, weakest]
+        own = column[of_head, weakest][:, None]
+        values = values - column * values[of_head, weakest][:, None] / own
+        inverse = inverse - column[:, :, None] * column[:, None] / own[..., None]
+        inverse[of_head, weakest, weakest] = 1.0
     return used
 
 
@@ -219,6 +218,7 @@ EARLY = (1, 2, 3, 5, 9, 17)
 QUERIES = (0, 8, 24, 64, 160, 10**9)
 """Edges of the bins of the query's position, each with a slope of its own over log distance."""
 OFFSET_BINS = len(OFFSETS) - 1
+_TABLE = 256  # positions of which the features of all pairs are kept
 
 
 def position_features(rows: Int[np.ndarray, " row"], n: int) -> Float[Tensor, "feature row pos"]:
@@ -227,6 +227,17 @@ def position_features(rows: Int[np.ndarray, " row"], n: int) -> Float[Tensor, "f
     The first ones are the bins of distance, to earlier and then to later keys: the row model of the
     rung "offset" has only these.
     """
+    if n <= _TABLE:
+        return _features_of_all()[:, :, :n][:, torch.as_tensor(rows)]
+    return _features_of(rows, n)
+
+
+@cache
+def _features_of_all() -> Float[Tensor, "feature row pos"]:
+    return _features_of(np.arange(_TABLE), _TABLE)
+
+
+def _features_of(rows: Int[np.ndarray, " row"], n: int) -> Float[Tensor, "feature row pos"]:
     query = torch.as_tensor(rows)[:, None]
     key = torch.arange(n)[None]
     back = query - key

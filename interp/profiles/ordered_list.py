@@ -35,6 +35,7 @@ PLACED = 0.2  # share of the pattern that distance must explain for a list to be
 LEAST_PLACE = 0.1  # share of the attention off the sink from which a place is named
 LEAST_GAIN = 0.005  # share of the pattern that an entry must add
 LEAST_NATS = 0.005  # per unit of attention off the sink, that it must add
+CHOOSING = 64  # pages on which entries are chosen, at most; all of them fit the chosen ones
 GROUPS = ((3.0, 1e9), (1.6, 1e9), (0.0, 0.3), (0.0, 0.6))
 """Groups of tokens by how many times what position gives a head attends to them."""
 SHRINKAGE = 5e-5  # of all attention, that every token gets beside what is observed
@@ -235,6 +236,8 @@ def chosen_lists(
     )
     _choose_places(lists, pages, places, distance)
     _find_favoured(lists, pages)
+    order = np.random.default_rng(0).permutation(len(pages))[:CHOOSING]
+    pages = [pages[at] for at in sorted(order)]
     least = (LEAST_GAIN * pattern).clamp_min(LEAST_NATS)
     avoids = torch.zeros(n_heads, dtype=torch.long)  # 1 from where no favoured set adds enough
     best = _Best.none(n_heads)

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,9 +66,10 @@ def profile(
     rules: Iterable[str | KeyRule | Any] | None = None,
     heads: Sequence[str] | None = None,
     n_documents: int = 400,
-    n_queries: int | None = 32,
+    n_queries: int | None = 16,
     max_length: int = 256,
     effects: bool = True,
+    behaviours: bool = True,
     n_ablated: int = 8,
     n_ablation_documents: int = 64,
     seed: int = 0,
@@ -103,6 +105,7 @@ def profile(
         n_queries: number of random queries read of each document; None: all.
         max_length: longest window of a document, in tokens; a longer document gives a random one.
         effects: estimate the effect of every head on the loss, and read what it writes.
+        behaviours: sample pairs of query and key, which tell behaviours and dimensions apart.
         n_ablated: heads that are ablated, those with the largest estimates; those of `heads` where
             heads are named.
         n_ablation_documents: documents on which they are, at most half of all: the others choose
@@ -178,7 +181,7 @@ def profile(
         [2] * len(sites),
     )
     judged = steps.phase(
-        [f"judged {at}" for at in range(len(groups))],
+        [f"judged {at}{'' if behaviours else ', no edges'}" for at in range(len(groups))],
         lambda at: second_look(
             look,
             [windows[i] for i in groups[at]],
@@ -186,7 +189,8 @@ def profile(
             fitted[1 if at < half else 0],
             seed,
             steps.advance,
-            edges_per_window(loaded, len(windows)),
+            edges_per_window(loaded, len(windows)) if behaviours else 0,
+            None if behaviours else partial(listing.rows, sums, groups),
         ),
         JudgedRows,
         sizes,

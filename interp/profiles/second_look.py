@@ -12,7 +12,7 @@ import torch
 from interp.model.each_batch import each_batch
 from interp.profiles.edges import WindowEdges
 from interp.profiles.explain import Description
-from interp.profiles.first_look import Look, row_divergence, uniform_rows
+from interp.profiles.first_look import Look, RowsOf, row_divergence, uniform_rows
 from interp.profiles.log_linear import log_rows, logits_of_position
 from interp.profiles.rows_read import AttentionRows
 from interp.profiles.steps import StoredArrays
@@ -98,11 +98,12 @@ def second_look(
     seed: int,
     advance: Callable[[], Any],
     n_edges: int = 1,
+    rows: RowsOf | None = None,
 ) -> JudgedRows:
-    """Run the model on a group of windows and judge a description on them."""
+    """Judge a description on a group of windows, on rows that are kept or of the model's run."""
 
     def run(pair: tuple[TextWindow, TextWindow]) -> dict[str, np.ndarray]:
-        judged = _one(look, *pair, description, seed, n_edges)
+        judged = _one(look, *pair, description, seed, n_edges, rows or look.rows)
         advance()
         return judged
 
@@ -120,6 +121,7 @@ def _one(
     description: Description,
     seed: int,
     n_edges: int,
+    rows_of: RowsOf,
 ) -> dict[str, np.ndarray]:
     """Judge one window."""
     heads, n_rules = look.n_heads, len(look.rules)
@@ -159,7 +161,7 @@ def _one(
         out["on_key"][at], out["by_position"][at] = seen.mass.sum(1).half(), guess.sum(1).half()
         out["weights"][at] = seen.weight.half()
 
-    look.rows(window, judge)
+    rows_of(window, judge)
     arrays = {name: value.numpy() for name, value in out.items()}
     return arrays | edges.plain()
 

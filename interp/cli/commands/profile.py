@@ -47,7 +47,6 @@ def _check(run: Run) -> None:
             "n_documents",
             "n_queries",
             "max_length",
-            "effects",
             "seed",
             "shard",
         )
@@ -77,6 +76,7 @@ def profile(
     jobs: int = 1,
     ray: str | None = None,
     resume: Path | None = None,
+    effects: bool = True,
     progress: Any = None,
     **options: Any,
 ) -> Profile | None:
@@ -94,10 +94,13 @@ def profile(
         ray: work on a Ray cluster: host:port of its head node, 'auto' for the one on this machine,
             or 'local' to start one; --out must be a folder that all its machines see. Needs ray.
         resume: see `interp.profile`.
+        effects: measure also whether heads matter and what they write, and tell their behaviours
+            and dimensions, which takes most of the time.
     """
     from interp import profile
     from interp.profiles.steps import ShardsMissing
 
+    options |= {"effects": effects, "behaviours": effects}
     if jobs == 1 and ray is None:
         try:
             return profile(model, corpus, resume=resume, progress=progress, **options)
