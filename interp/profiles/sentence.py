@@ -83,7 +83,7 @@ def sentence_of(about: Mapping[str, Any]) -> str:
 def _on_attention(about: Mapping[str, Any]) -> str:
     numbers = about["numbers"]
     off, listed = numbers["off_sink"]["value"], numbers["explained_list"]
-    if math.isnan(listed["value"]):
+    if about["status"] == "on the sink":
         return f"Attends to the sink: {_percent(off)} of its attention goes to other tokens."
     of = f"its attention off the sink ({_percent(off)})"
     if about["entries"]:
