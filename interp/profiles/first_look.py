@@ -79,6 +79,7 @@ class Look:
     ) -> None:
         self.model, self.sites, self.rules, self.vectors = model, sites, rules, vectors
         self.reader = TokenReader(model, corpus)
+        self._masks: dict[tuple[TextWindow, tuple[int, ...]], Int[np.ndarray, "rule row byte"]] = {}
         starts = np.cumsum([0, *(site.n_heads for site in sites)])
         self.places = {
             site: slice(int(a), int(b))
@@ -88,8 +89,12 @@ class Look:
 
     def masks(self, window: TextWindow, text: Sequence[int] | None = None) -> Tensor:
         """Return the rules' masks on a window, or on other tokens at its positions."""
-        reading = self.reader.read(window.ids if text is None else text)
-        return torch.from_numpy(masks_of(self.rules, reading, window.queries))
+        ids = window.ids if text is None else tuple(text)
+        if (window, ids) not in self._masks:
+            masks = masks_of(self.rules, self.reader.read(ids), window.queries)
+            self._masks[window, ids] = np.packbits(masks, axis=-1)
+        bits = np.unpackbits(self._masks[window, ids], axis=-1, count=len(ids))
+        return torch.from_numpy(bits.view(bool))
 
     def token_vectors(self, window: TextWindow, some: slice = ALL) -> tuple[Tensor, Tensor]:
         """Return the vectors of all or some queries, each after a 1, and of the keys."""

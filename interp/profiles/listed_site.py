@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -189,12 +189,12 @@ class SitePages:
             fold,
         )
 
-    def on_other(self, page: Page, sets: WindowSets) -> Page:
-        """Return a page with the sets of keys and the tokens of another document."""
-        owner = torch.zeros_like(page.owner)
-        other = replace(page, sets=sets, types=self._types(sets), owner=owner)
-        other.by_position = page.by_position
-        return other
+    def swapped(self, lists: Lists, at: int, page: Page, other: TextWindow) -> Page:
+        """Return a page with the tokens of another document, and its pairs given to the entries."""
+        sets = self.listing.swapped(at, other)
+        swapped = page.apart(sets, self._types(sets))
+        lists.own(swapped)
+        return swapped
 
     def _types(self, sets: WindowSets) -> Int[Tensor, " pos"]:
         ids, known = np.asarray(sets.ids), self.listing.tokens
@@ -230,11 +230,16 @@ def listed_site(
     advance()
     for page in judged.values():
         lists.own(page)
-    nats = np.stack([_judged(pages, lists, at, page, others) for at, page in judged.items()])
+    swapped = {at: pages.swapped(lists, at, page, others(at)) for at, page in judged.items()}
+    nats = np.stack([_judged(lists, page, swapped[at]) for at, page in judged.items()])
     groups = [clusters[at] for at in judged]
-    lists.keep(held_entries(lists, nats, groups, [x.weight.sum(1) for x in judged.values()]))
-    for page in (*fitted.values(), *judged.values()):
+    held = held_entries(lists, nats, groups, [x.weight.sum(1) for x in judged.values()])
+    changed = ((lists.sets >= 0) & ~held).any(1)
+    lists.keep(held)
+    for page in fitted.values():
         lists.own(page)
+    for page in (*judged.values(), *swapped.values()):
+        lists.own(page, changed)
     refit = refit_with_position(
         lists,
         [*fitted.values()],
@@ -248,8 +253,8 @@ def listed_site(
     for at, page in judged.items():
         mass.append(page.seen.sum(1).numpy())
         by_position.append((page.guess * page.weight[..., None]).sum(1).numpy())
-        fit = page.on(log_rows(pages.logits(at, position), page.visible))
-        nats.append(_judged(pages, lists, at, fit, others, page))
+        base = log_rows(pages.logits(at, position), page.visible)
+        nats.append(_judged(lists, page.on(base), swapped[at].on(base), page))
         slopes.append(slope_of(page, pages.features(at), refit.position, refit.entries)[0])
     advance()
     every = {**fitted, **judged}
@@ -287,26 +292,29 @@ def _chosen(pages: SitePages, fitted: Mapping[int, Page]) -> Lists:
 
 
 def _judged(
-    pages: SitePages,
-    lists: Lists,
-    at: int,
-    page: Page,
-    others: Callable[[int], TextWindow],
-    position: Page | None = None,
+    lists: Lists, page: Page, swapped: Page, position: Page | None = None
 ) -> Float[np.ndarray, "head model"]:
-    """Return the nats of `MODELS` on one page; position is that of the page unless it is given."""
-    other, swapped = lists.rolled(), pages.on_other(page, pages.listing.swapped(at, others(at)))
-    with_others = pages.on_other(page, page.sets)
-    other.own(with_others)
-    lists.own(swapped)
+    """Return the nats of `MODELS` on one page.
+
+    With the page of another model of position that one is judged, and so is the control of another
+    head's list.
+    """
     without = lists.parameters.repeat(ENTRIES, 1, 1)
     without[range(ENTRIES), :, range(ENTRIES)] = 0
+    swapped.by_position = page.by_position
+    by_position = (position or page).by_position.sum(1)
+    other, with_others = lists.rolled(), by_position
+    if position is not None:
+        rolled = page.apart(page.sets, page.types)
+        other.own(rolled)
+        rolled.by_position = page.by_position
+        with_others = rolled.nats(other.parameters)
     models = (
         _nats(page, uniform_rows(page.visible)),
-        (position or page).by_position.sum(1),
+        by_position,
         page.nats(lists.parameters),
         *(page.nats(parameters) for parameters in without),
-        with_others.nats(other.parameters),
+        with_others,
         swapped.nats(lists.parameters),
     )
     return torch.stack(models, 1).numpy()

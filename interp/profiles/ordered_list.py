@@ -93,6 +93,10 @@ class Page:
         page.seen, page.guess = self.seen, on_entries(base.exp(), self.owner)
         return page
 
+    def apart(self, sets: WindowSets, types: Int[Tensor, " pos"]) -> Page:
+        """Return the page with other sets and tokens, whose pairs are given to no entry yet."""
+        return replace(self, sets=sets, types=types, owner=torch.zeros_like(self.owner))
+
     def nats(self, parameters: Float[Tensor, "head entry"]) -> Float[Tensor, " head"]:
         """Return the divergence from the model of position and entries, over all rows."""
         values = torch.nn.functional.pad(parameters, (1, 0))[:, None]
