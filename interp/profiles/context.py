@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from interp.profiles.corpus import TextWindow
 
 SIDES = ("queries", "keys", "both")
-MOST = 0.65  # share of the pattern for which context is said to be needed, or half of what position
-ALONE = 0.95  # leaves where that is more; position with this share needs no context
 SCALES = (1.0, 0.5)  # of the logits of a rung, beside 0, which leaves position alone
 TOKENS = 8192  # of the truncated contexts that run at once
 ROUNDING = 1e-2  # of the largest entry, by which a masked and a truncated context may differ
@@ -370,32 +368,6 @@ def _nats(
         logits = logits if base is None else logits + base
         nats.append(row_divergence(page.rows, log_rows(logits, page.rows.visible)).sum(1))
     return torch.stack(nats)
-
-
-def context_sentence(found: ResultRows, head: str) -> str:
-    """Return the sentence on the context that one head needs, of the widths measured."""
-    mine = [row for row in found.to_pandas().to_dict("records") if row["name"] == head]
-    null, n = float(mine[0]["null"]), int(mine[0]["n"])
-    if np.isnan(null):
-        return "It has no attention off the sink, of which context could be measured."
-    if null >= ALONE:
-        return (
-            f"It needs no context: position alone gives {null:.2f} of its pattern ({n} documents)."
-        )
-    least = max(MOST, (1 + null) / 2)
-    parts = []
-    for side in SIDES[:2]:
-        rows = [row for row in mine if row["side"] == side]
-        enough = [row for row in rows if row["score"] >= least]
-        row = enough[0] if enough else rows[-1]
-        width = int(row["width"])
-        share = f"{row['score']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
-        parts.append(
-            f"its {side} need {'' if enough else 'more than '}{width} token{'s' * (width != 1)} "
-            f"before them (with {width}: {share})"
-        )
-    text = f"{parts[0]}, {parts[1]}, for {least:.2f} of its pattern"
-    return f"{text[0].upper()}{text[1:]}; position alone gives {null:.2f} ({n} documents)."
 
 
 present(

@@ -10,7 +10,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import interp
 from interp.core.errors import OptionError
 from interp.profiles import context_needed
-from interp.profiles.context import _truncated, context_sentence
+from interp.profiles.context import _truncated
+from interp.report.printed.context import context_sentence
 
 SIZE = {"n_documents": 12, "n_queries": 16}
 

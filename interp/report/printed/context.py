@@ -6,11 +6,17 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from interp.profiles.context import SIDES, context_sentence
+import numpy as np
+
+from interp.profiles.context import SIDES
 from interp.report.printed.profile import WIDTH
 
 if TYPE_CHECKING:
     from interp.core.result_rows import ResultRows
+
+
+MOST = 0.65  # share of the pattern for which context is said to be needed, or half of what position
+ALONE = 0.95  # leaves where that is more; position with this share needs no context
 
 
 def context_line(found: ResultRows) -> str:
@@ -35,6 +41,32 @@ def context_text(results: Sequence[ResultRows], *, top: int = 8) -> str:
         if top and len(names) > top:
             lines += ["", f"  ({len(names) - top} further heads: top=0)"]
     return "\n".join([*lines, ""])
+
+
+def context_sentence(found: ResultRows, head: str) -> str:
+    """Return the sentence on the context that one head needs, of the widths measured."""
+    mine = [row for row in found.to_pandas().to_dict("records") if row["name"] == head]
+    null, n = float(mine[0]["null"]), int(mine[0]["n"])
+    if np.isnan(null):
+        return "It has no attention off the sink, of which context could be measured."
+    if null >= ALONE:
+        return (
+            f"It needs no context: position alone gives {null:.2f} of its pattern ({n} documents)."
+        )
+    least = max(MOST, (1 + null) / 2)
+    parts = []
+    for side in SIDES[:2]:
+        rows = [row for row in mine if row["side"] == side]
+        enough = [row for row in rows if row["score"] >= least]
+        row = enough[0] if enough else rows[-1]
+        width = int(row["width"])
+        share = f"{row['score']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
+        parts.append(
+            f"its {side} need {'' if enough else 'more than '}{width} token{'s' * (width != 1)} "
+            f"before them (with {width}: {share})"
+        )
+    text = f"{parts[0]}, {parts[1]}, for {least:.2f} of its pattern"
+    return f"{text[0].upper()}{text[1:]}; position alone gives {null:.2f} ({n} documents)."
 
 
 def context_lines(found: ResultRows, head: str, first: str = "") -> list[str]:
