@@ -1,4 +1,5 @@
 from .changes import compare_profiles
+from .context import context_needed
 from .headvis import write_headvis
 from .headvis_read import read_headvis
 from .portability import portability
@@ -7,6 +8,7 @@ from .result import Profile
 __all__ = [
     "Profile",
     "compare_profiles",
+    "context_needed",
     "portability",
     "read_headvis",
     "write_headvis",

@@ -53,7 +53,7 @@ from interp.lens.logit import logit_lens
 from interp.lens.tuned import tuned_lens
 from interp.model.content import model_provenance
 from interp.probes import train_probe
-from interp.profiles import Profile, compare_profiles, portability
+from interp.profiles import Profile, compare_profiles, context_needed, portability
 from interp.syntax.pairs import pair_rows
 from interp.syntax.topic_embeddings import product_rows
 from interp.text import chains, context, graphs
@@ -83,6 +83,12 @@ def carried_over() -> ResultRows:
     rows = [(0, *rng.integers(1, 9, 20).tolist()) for _ in range(20)]
     corpora = {"a": rows[:10], "b": rows[10:]}
     return portability(model(), corpora, rules=["induction", "previous_token"], n_queries=6)
+
+
+def context_of_heads() -> ResultRows:
+    rng = np.random.default_rng(0)
+    rows = [(0, *rng.integers(1, 9, 20).tolist()) for _ in range(10)]
+    return context_needed(model(), rows, widths=(0, 4), n_queries=6)
 
 
 def probe() -> ResultRows:
@@ -320,6 +326,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "LogitLens": lambda: logit_lens(model(), prompts().ids[0], k=2),
     "PairCheck": pair_check,
     "interp.syntax.result.TreeScores": lambda: scores("m", provenance=MADE),
+    "ContextNeeded": context_of_heads,
     "Portability": carried_over,
     "ProfileChanges": lambda: compare_profiles(*[profiled()] * 2),
     "TopicProducts": topics,

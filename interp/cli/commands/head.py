@@ -17,12 +17,15 @@ from interp.core.errors import OptionError
 from interp.core.shell_line import shell_line
 from interp.model.loading import source_labels
 from interp.model.sources.folder import require_known
+from interp.profiles.sources import BUNDLED
 
 if TYPE_CHECKING:
     from interp.profiles.result import Profile
 
 GROUP = "Look"
 TEXT = "The keys are on the table"
+CONTEXTS = {"n_documents": 16, "n_queries": 16, "widths": (1, 4, 16)}
+WIDER = (64,)  # tokens of context, with --verbose
 DOCUMENTS = 128  # read for one head: enough for intervals, within a minute on a small model
 
 
@@ -68,17 +71,35 @@ def head(
         corpus: the documents.
         verbose: show every number, not the sentence and a few examples alone.
     """
+    context: list[str] = []
     if load is not None:
         [(source, name)] = source_labels(sources).items()
         described = stored_profile(load, name, source)
     else:
         from interp.profiles.run import profile
 
-        described = profile(
-            run.load(*sources), corpus, heads=[head], n_documents=DOCUMENTS, progress=progress
-        )
+        model = run.load(*sources)
+        described = profile(model, corpus, heads=[head], n_documents=DOCUMENTS, progress=progress)
+        texts = [text.tolist() for text in described.texts] or corpus or BUNDLED
+        context = _context(model, head, texts, verbose, progress)
     run.say(described.about(head, n_examples=2 if verbose else 1, full=verbose))
+    if context:
+        run.say("\n".join(context))
     run.say("\n".join(_next_lines(described, head, *sources)))
+
+
+def _context(model: Any, head: str, texts: Any, verbose: bool, progress: Any) -> list[str]:
+    """Return lines on the context that the head needs, or with --verbose why that is not known."""
+    from interp.profiles.context import context_needed, why_no_context
+    from interp.report.printed.context import context_lines, context_table
+
+    if why := why_no_context(model):
+        return [f"  context it needs: not measured, since {why}"] if verbose else []
+    options: dict[str, Any] = {**CONTEXTS, "progress": progress}
+    if verbose:
+        options["widths"] += WIDER
+    found = context_needed(model, texts, heads=[head], **options)
+    return [*context_lines(found, head), *(context_table(found, head) if verbose else [])]
 
 
 def _next_lines(found: Profile, head: str, source: str) -> list[str]:
