@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,9 +14,10 @@ from interp.profiles.entries import KeySet, query_kinds
 from interp.profiles.judgement import DRAWS, PROBABILITIES, Number, cluster_sums, ratio
 from interp.profiles.listed_site import FITTED, MODELS, ListedSite
 from interp.profiles.ordered_list import GROUPS
+from interp.profiles.reading import CLASSES
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
 
     from interp.profiles.corpus import Sample
     from interp.profiles.reading import TokenReader
@@ -48,6 +49,7 @@ class Entry:
         nats: its parameter.
         gain: share of the pattern that is lost without it; None of a place.
         members: tokens of a group, those with the most attention first.
+        again: how many entries before it have the same rule and kind of query, such as two groups.
     """
 
     number: int
@@ -61,11 +63,13 @@ class Entry:
     nats: float
     gain: Number | None = None
     members: tuple[str, ...] = ()
+    again: int = 0
 
     @property
     def name(self) -> str:
-        """Name in tables."""
-        return f"{self.rule} from {self.queries}" if self.queries else self.rule
+        """Name in tables, which no other entry of the list has."""
+        name = f"{self.rule} from {self.queries}" if self.queries else self.rule
+        return f"{name} ({self.again + 1})" if self.again else name
 
     def plain(self) -> dict[str, Any]:
         """Return the entry as plain data."""
@@ -136,7 +140,7 @@ class ListJudge:
         if weight.sum() <= 0:
             nothing = self._gain(head, "uniform", "uniform")
             return HeadList(SINK, (), {"explained_list": nothing}, self.n)
-        entries = [self._entry(head, at) for at in range(int((self.listed.sets[head] >= 0).sum()))]
+        entries = _counted([self._entry(head, at) for at in range(self._size(head))])
         explained = self._explained(head)
         even = self._of(head, "uniform").sum() < FLAT * weight.sum() and not entries
         grade = EVEN if even else next(x for x, least in GRADES.items() if explained.value >= least)
@@ -224,7 +228,7 @@ class ListJudge:
         if which < len(self.sets):
             rule, phrase, members = self.sets[which].rule.name, self.sets[which].phrase, ()
         else:
-            members, words = self._group(head, which - len(self.sets))
+            members, words = self._group(head, at)
             rule = "avoided" if avoided else "favoured"
             phrase = f"to tokens that it {'avoids' if avoided else 'favours'} ({words})"
         if kind.words:
@@ -234,24 +238,66 @@ class ListJudge:
             at + 1, rule, kind.words, phrase, place, avoided, share, expected, nats, gain, members
         )
 
-    def _group(self, head: int, group: int) -> tuple[tuple[str, ...], str]:
-        """Return the first members of a group of tokens, and the words for it."""
-        low, high = GROUPS[group]
+    def _group(self, head: int, at: int) -> tuple[tuple[str, ...], str]:
+        """Return the first members of a group of tokens, and the words for it, class by class."""
         favour, seen = self.listed.favour[head], self.listed.observed[head]
-        inside = np.flatnonzero((favour >= low) & (favour < high))
+        low, high = self._range(head, at)
+        inside = np.flatnonzero((favour >= low) & (favour < high) & ~self._before(head, at))
+        ids = self.listed.tokens[inside]
         expected = seen[inside] / favour[inside].clip(1e-9)
-        apart = np.abs(seen[inside] - expected)
-        first = [self.token(int(self.listed.tokens[inside[i]])) for i in ordered(apart)[:MEMBERS]]
-        shares: dict[str, float] = {}
-        for i in inside.tolist():
-            size = max(seen[i], seen[i] / max(favour[i], 1e-9))
-            for name in self.reader.classes(int(self.listed.tokens[i])):
-                shares[name] = shares.get(name, 0.0) + size
-        total = float(np.maximum(seen[inside], expected).sum())
-        mostly = [name for name, size in shares.items() if size >= MOSTLY * total]
-        shown = ", ".join(one.strip() or repr(one) for one in first)
-        words = f"{mostly[0]}: {shown}" if mostly else shown
-        return tuple(first), f"{words}{' and others' if len(inside) > len(first) else ''}"
+        first = ordered(np.abs(seen[inside] - expected))[:MEMBERS]
+        size = np.maximum(seen[inside], expected)
+        named = [next(iter(self.reader.classes(int(i))), "") for i in ids]
+        of_class: dict[str, list[str]] = {}
+        for i in first:
+            of_class.setdefault(named[i], []).append(_quoted(self.token(int(ids[i]))))
+        parts, others = [], []
+        for name, members in of_class.items():
+            held = size[[one == name for one in named]].sum()
+            mostly = "mostly " if held >= MOSTLY * size.sum() else ""
+            if name and (mostly or len(members) > 1):
+                parts.append(f"{mostly}{name}: {', '.join(members)}")
+            else:
+                others += members
+        if others:
+            parts.append(f"{'also ' if parts else ''}{', '.join(others)}")
+        more = " and others" if len(inside) > len(first) else ""
+        return tuple(self.token(int(ids[i])) for i in first), "; ".join(parts) + more
+
+    def _range(self, head: int, at: int) -> tuple[float, float]:
+        """Return between which favours the tokens of an entry lie; of a fixed set, none do."""
+        group = int(self.listed.sets[head, at]) - len(self.sets)
+        return GROUPS[group] if group >= 0 else (np.inf, np.inf)
+
+    def _before(self, head: int, at: int) -> Bool[np.ndarray, " token"]:
+        """Return the tokens whose keys all count for an earlier entry: a group, or a class."""
+        favour, kinds = self.listed.favour[head], self.listed.kinds[head]
+        held = np.zeros(len(favour), bool)
+        for earlier in range(at):
+            if kinds[earlier] not in (0, kinds[at]):
+                continue
+            low, high = self._range(head, earlier)
+            held |= (favour >= low) & (favour < high)
+            which = int(self.listed.sets[head, earlier])
+            name = self.sets[which].phrase.removeprefix("to ") if which < len(self.sets) else ""
+            if name in CLASSES.values():
+                held |= [name in self.reader.classes(int(i)) for i in self.listed.tokens]
+        return held
+
+    def _size(self, head: int) -> int:
+        return int((self.listed.sets[head] >= 0).sum())
+
+
+def _quoted(token: str) -> str:
+    """Return a word without the space before it, and a sign in quotation marks."""
+    bare = token.strip(" ")
+    return bare if any(one.isalnum() for one in bare) else repr(bare or token)
+
+
+def _counted(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the entries, each knowing how many before it have the same name."""
+    names = [one.name for one in entries]
+    return [replace(one, again=names[:at].count(names[at])) for at, one in enumerate(entries)]
 
 
 def _by_cluster(values: np.ndarray, clusters: Sequence[int]) -> np.ndarray:

@@ -60,6 +60,7 @@ CLASSES = {
     "delimiter": "delimiters",
     "newline": "line ends",
     "number": "numbers",
+    "name": "names",
     "article": "articles",
     "pronoun": "pronouns",
     "possessive": "possessives and demonstratives",
@@ -181,9 +182,10 @@ class TokenReader:
 
     def classes(self, index: int) -> list[str]:
         """Return the classes of words and signs that a token is of, in words."""
-        flags = dict(
-            zip((*KINDS, *WORDS, *ENDINGS, "function", "word"), self._known(index)[2], strict=True)
-        )
+        lower, _, known = self._known(index)
+        flags = dict(zip((*KINDS, *WORDS, *ENDINGS, "function", "word"), known, strict=True))
+        names = self.corpus.names if self.corpus else ()
+        flags["name"] = flags["capital"] and not flags["function"] and lower in names
         return [words for name, words in CLASSES.items() if flags.get(name)]
 
     def read(self, ids: Sequence[int]) -> Reading:
