@@ -38,9 +38,7 @@ GROUPS = ((3.0, 1e9), (1.6, 1e9), (0.0, 0.3), (0.0, 0.6))
 """Groups of tokens by how many times what position gives a head attends to them."""
 SHRINKAGE = 5e-5  # of all attention, that every token gets beside what is observed
 OUTSIDE = 0.1  # share of a set's attention on keys of no entry up to which it is an inner set
-LEAST_INNER = 0.02  # share of the pattern that an inner set must add, since it goes first
-LEAST_SHARE = 0.02  # share of the attention of the head, or of position, that an entry must hold
-NAMED = 0.8  # share of the best gain from which a fixed set goes before a group of tokens
+NAMED = 0.9  # share of the best gain from which a fixed set goes before a group of tokens
 _SCREENED = 6
 _STEPS = 6
 _JOINT = 5  # passes in which position and entries are fitted together
@@ -219,7 +217,7 @@ def chosen_lists(
         open_heads = (length < ENTRIES) & (side != 0)
         if not open_heads.any():
             break
-        best = _best_sets(lists, pages, [*places, *excluded], side, pattern)
+        best = _best_sets(lists, pages, [*places, *excluded], side)
         add = open_heads & (best.gain >= least)
         side = torch.where(add, side, torch.where(side > 0, -1.0, 0.0))
         for head in add.nonzero().flatten().tolist():
@@ -286,11 +284,7 @@ class _Best:
 
 
 def _best_sets(
-    lists: Lists,
-    pages: Sequence[Page],
-    excluded: Sequence[int],
-    side: Float[Tensor, " head"],
-    pattern: Float[Tensor, " head"],
+    lists: Lists, pages: Sequence[Page], excluded: Sequence[int], side: Float[Tensor, " head"]
 ) -> _Best:
     """Return the set of keys that adds most to every list, on its side."""
     n_heads, n_places = len(side), lists.n_places[:, None, None]
@@ -320,12 +314,9 @@ def _best_sets(
     for one in (outer, inner):
         one.bound[(one.seen - one.expected) * side[:, None, None] <= 0] = -1.0
         one.bound[:, list(excluded), 0] = -1.0
-        one.bound[one.held < LEAST_SHARE] = -1.0
         for head in range(n_heads):
             one.bound[head, lists.sets[head], lists.kinds[head]] = -1.0  # of no entry: groups, all
             which, of_query, gain = one.best(head)
-            if one is inner and gain < LEAST_INNER * pattern[head]:
-                continue
             if gain > best.gain[head]:
                 best.sets[head], best.kinds[head] = which, of_query
                 best.gain[head], best.inner[head] = gain, one is inner
@@ -352,8 +343,6 @@ class _Tried:
         self.observed, self.guessed, self.weight, self.kind = observed, guessed, weight, kind
         total = (weight @ kind.T).clamp_min(1e-9)[:, None]
         self.seen, self.expected = ((x @ kind.T).movedim(0, 1) / total for x in (observed, guessed))
-        whole = weight.sum(1).clamp_min(1e-9)[:, None, None]
-        self.held = torch.maximum(self.seen, self.expected) * total / whole
         self.bound = total * _divergence(self.seen, self.expected)
 
     @classmethod
