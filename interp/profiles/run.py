@@ -40,6 +40,7 @@ from interp.profiles.listed_site import (
     listed_site,
     visible_of,
 )
+from interp.profiles.named_by_score import ScoreNames
 from interp.profiles.predictions import prediction_of
 from interp.profiles.reads import TokenReads
 from interp.profiles.result import Profile, effect_rows, head_name, number_rows, row_model_of
@@ -299,7 +300,7 @@ def _answered(
         look.rules,
         seed,
     )
-    reads = TokenReads(whole, windows, seed)
+    reads, score_names = TokenReads(whole, windows, seed), ScoreNames(look, windows, whole)
     several = BehaviourFacts(model, windows, whole, look.rules, effects.edges, seed)
     many = len({site.stack for site in look.sites}) > 1
     rows, quantiles, descriptions, examples = [], [], [], []
@@ -326,6 +327,7 @@ def _answered(
                 "name": name,
                 "status": described.grade,
                 "mixed": dict(described.mixed),
+                "score_name": score_names.of(place, described.entries),
                 "numbers": numbers_said({**numbers, **described.numbers}),
                 "entries": [
                     {**one.plain(), "examples": of_entry[one.number]} for one in described.entries

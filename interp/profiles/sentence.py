@@ -77,7 +77,7 @@ def sentence_of(about: Mapping[str, Any]) -> str:
     if "numbers" not in about:
         return ""
     effects = effect_sentences(about.get("effect", {}), about.get("writes", {}))
-    return " ".join([_on_attention(about), *effects])
+    return " ".join([_on_attention(about), *_score_name(about), *effects])
 
 
 def _on_attention(about: Mapping[str, Any]) -> str:
@@ -121,6 +121,18 @@ def _mixed(mixed: Mapping[str, Any]) -> str:
         f" In {_percent(mixed['documents'])} of the documents {_percent(share)} goes {phrase}, in "
         f"the others {others}."
     )
+
+
+def _score_name(about: Mapping[str, Any]) -> list[str]:
+    """Return a sentence on the role that a score would give and the list does not say, if any."""
+    if not (one := about.get("score_name")):
+        return []
+    article = "an" if one["noun"][0] in "aeiou" else "a"
+    return [
+        f"`interp score` measures it as {article} {one['noun']}: where there is such a key, "
+        f"{_share(one['share'])} of all its attention goes {one['phrase']} (expected "
+        f"{_share(one['null'])}); no entry of the list says so."
+    ]
 
 
 def _entry(one: Mapping[str, Any]) -> str:

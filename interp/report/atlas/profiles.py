@@ -41,6 +41,7 @@ _KNOWN = {
     "sentence",
     "entries",
     "mixed",
+    "score_name",
     "behaviours",
     "numbers",
 }
