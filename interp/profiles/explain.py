@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from interp.profiles.first_look import ALL, Look, Sums, fitting, summed, visible_groups
+from interp.profiles.first_look import ALL, Look, Sums, fitting_queries, summed, visible_groups
 from interp.profiles.log_linear import (
     N_OFFSETS,
     Features,
@@ -124,7 +124,10 @@ class _Part:
         ]
         each = [weight.sum(1) for _, weight, _ in chain.from_iterable(self.places)]
         self.weight = torch.stack(each).double().sum(0)
-        few = [w[:, fitting(window)].sum(1) for window, w, _ in chain.from_iterable(self.places)]
+        few = [
+            w[:, fitting_queries(window)].sum(1)
+            for window, w, _ in chain.from_iterable(self.places)
+        ]
         self.fitting_weight = torch.stack(few).double().sum(0)
         self.features = torch.zeros(0, dtype=torch.bool)
         self.position = torch.zeros(len(heads), 0)
@@ -167,12 +170,12 @@ class _Part:
     def rule_sheets(self, heads: Int[Tensor, " head"]) -> Iterator[Sheet]:
         """Yield the queries with the rules, on top of position, for some of the heads."""
         for window, weight, visible in chain.from_iterable(self.places):
-            some, base = fitting(window), self._base(window, heads)
+            some, base = fitting_queries(window), self._base(window, heads)
             yield Sheet(self._fired(window), visible[some], weight[heads][:, some], base)
 
     def _base(self, window: TextWindow, heads: Int[Tensor, " head"] | slice = ALL) -> Tensor:
         """Return the logits of position on a window, from one table where it is small."""
-        n, queries = self._longest, window.queries[fitting(window)]
+        n, queries = self._longest, window.queries[fitting_queries(window)]
         if len(self.heads) * n * n > _TABLE:
             return logits_of_position(self.position[heads], queries, len(window.ids))
         if self._table is None:
@@ -183,7 +186,7 @@ class _Part:
     def _fired(self, window: TextWindow) -> Features:
         """Return the live rules on a window, evaluated once."""
         if id(window) not in self._masks:
-            fired = self.look.masks(window)[self.live][:, fitting(window)]
+            fired = self.look.masks(window)[self.live][:, fitting_queries(window)]
             self._masks[id(window)] = Features.of(fired.float())
         return self._masks[id(window)]
 
@@ -192,7 +195,7 @@ class _Part:
 
         def pages(group: list) -> Iterator[TokenPage]:
             for window, weight, visible in group:
-                some = fitting(window)
+                some = fitting_queries(window)
                 base = self._base(window) + self._fired(window).logits(self.rules)
                 vectors = self.look.token_vectors(window, some)
                 yield TokenPage(base, visible[some], weight[:, some], *vectors)
@@ -201,7 +204,9 @@ class _Part:
             TokenGroup(
                 lambda group=group: pages(group),
                 mine.tokens[self.heads],
-                torch.stack([w[:, fitting(window)].sum(1) for window, w, _ in group]).sum(0),
+                torch.stack([w[:, fitting_queries(window)].sum(1) for window, w, _ in group]).sum(
+                    0
+                ),
             )
             for group, mine in zip(self.places, self.sums, strict=True)
         ]

@@ -113,8 +113,8 @@ class Look:
         )
 
 
-def fitting(window: TextWindow) -> slice:
-    """Return the queries of a window, among those sampled, from which rules and tokens are fitted."""
+def fitting_queries(window: TextWindow) -> slice:
+    """Return the sampled queries of a window from which rules and tokens are fitted."""
     return slice(None, None, max(1, len(window.queries) // FITTING))
 
 
@@ -140,7 +140,7 @@ def first_look(
     order = {place.start: at for at, place in enumerate(look.places.values())}
 
     def run(window: TextWindow) -> tuple[Tensor, Tensor, Tensor]:
-        some = fitting(window)
+        some = fitting_queries(window)
         masks = look.masks(window)[:, some].float().flatten(1)
         places = position_features(window.queries, len(window.ids)).flatten(1)
         queries, keys = look.token_vectors(window, some)

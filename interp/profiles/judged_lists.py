@@ -34,7 +34,7 @@ MOSTLY = 0.8  # share of a group's attention from which a class of tokens names 
 
 
 @dataclass(frozen=True)
-class Entry:
+class ListEntry:
     """One entry of a head's list.
 
     Args:
@@ -81,7 +81,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class HeadList:
+class JudgedList:
     """The judged list of one head.
 
     Args:
@@ -93,7 +93,7 @@ class HeadList:
     """
 
     grade: str
-    entries: tuple[Entry, ...]
+    entries: tuple[ListEntry, ...]
     numbers: Mapping[str, Number] = field(default_factory=dict)
     n: int = 0
     mixed: Mapping[str, Any] = field(default_factory=dict)
@@ -134,12 +134,12 @@ class ListJudge:
         )
         self.influence = _by_cluster(listed.influence, fitted)
 
-    def of(self, head: int) -> HeadList:
+    def of(self, head: int) -> JudgedList:
         """Return the entries of a head, and what they explain together."""
         weight = self.mass[:, head].sum(1)
         if weight.sum() <= 0:
             nothing = self._gain(head, "uniform", "uniform")
-            return HeadList(SINK, (), {"explained_list": nothing}, self.n)
+            return JudgedList(SINK, (), {"explained_list": nothing}, self.n)
         entries = _counted([self._entry(head, at) for at in range(self._size(head))])
         explained = self._explained(head)
         even = self._of(head, "uniform").sum() < FLAT * weight.sum() and not entries
@@ -152,9 +152,9 @@ class ListJudge:
         for name in MODELS[-2:]:
             numbers[f"control_list_{name}"] = self._gain(head, "uniform", name)
         order = sorted(entries, key=lambda one: one.avoided)
-        return HeadList(grade, tuple(order), numbers, self.n, self._mixed(head, entries))
+        return JudgedList(grade, tuple(order), numbers, self.n, self._mixed(head, entries))
 
-    def _mixed(self, head: int, entries: Sequence[Entry]) -> dict[str, Any]:
+    def _mixed(self, head: int, entries: Sequence[ListEntry]) -> dict[str, Any]:
         """Return what a head does in two kinds of documents, if these are clearly apart.
 
         Documents are split at the place that divides their shares on one entry best. A normal
@@ -216,7 +216,7 @@ class ListJudge:
         ends = np.minimum(ends, 1.0)  # no rows are explained better than wholly
         return Number(float(1 - left.sum() / uniform.sum()), tuple(ends.tolist()))
 
-    def _entry(self, head: int, at: int) -> Entry:
+    def _entry(self, head: int, at: int) -> ListEntry:
         mass, guess = self.mass[:, head, at + 1], self.guess[:, head, at + 1]
         weight = self.mass[:, head].sum(1)
         share = ratio(self.draws, mass, weight)
@@ -234,7 +234,7 @@ class ListJudge:
         if kind.words:
             phrase = f"from {kind.words} {phrase}"
         nats = float(self.listed.parameters[head, at])
-        return Entry(
+        return ListEntry(
             at + 1, rule, kind.words, phrase, place, avoided, share, expected, nats, gain, members
         )
 
@@ -294,7 +294,7 @@ def _quoted(token: str) -> str:
     return bare if any(one.isalnum() for one in bare) else repr(bare or token)
 
 
-def _counted(entries: Sequence[Entry]) -> list[Entry]:
+def _counted(entries: Sequence[ListEntry]) -> list[ListEntry]:
     """Return the entries, each knowing how many before it have the same name."""
     names = [one.name for one in entries]
     return [replace(one, again=names[:at].count(names[at])) for at, one in enumerate(entries)]

@@ -24,8 +24,7 @@ from interp.profiles.ordered_list import (
     Lists,
     Page,
     chosen_lists,
-    influence_of,
-    on_entries,
+    nats_moved,
     refit_with_position,
     slope_of,
 )
@@ -268,7 +267,7 @@ def listed_site(
         np.stack(mass),
         np.stack(by_position),
         np.stack(nats),
-        influence_of(refit, torch.stack(slopes).sum(0), [*fitted.values()]),
+        nats_moved(refit, torch.stack(slopes).sum(0), [*fitted.values()]),
         [_of_largest(every[at]) for at in range(len(parts))],
     )
 

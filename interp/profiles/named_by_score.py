@@ -15,7 +15,7 @@ from interp.profiles.rules import masks_of
 if TYPE_CHECKING:
     from interp.profiles.corpus import TextWindow
     from interp.profiles.first_look import Look
-    from interp.profiles.judged_lists import Entry
+    from interp.profiles.judged_lists import ListEntry
     from interp.profiles.second_look import JudgedRows
 
 ENTRIES_OF = {
@@ -61,7 +61,7 @@ class ScoreNames:
         n_queries = n_queries.clip(1)
         return dict(zip(self.rules, zip(even / n_queries, n_queries, strict=True), strict=True))
 
-    def of(self, head: int, entries: Sequence[Entry]) -> dict[str, Any]:
+    def of(self, head: int, entries: Sequence[ListEntry]) -> dict[str, Any]:
         """Return the first role of a head that its list does not say; empty if there is none."""
         said = {one.rule for one in entries if not one.queries and not one.avoided}
         passed = {}

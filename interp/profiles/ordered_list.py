@@ -173,7 +173,7 @@ class Lists:
 
     def rows(self, page: Page, some: Bool[Tensor, " head"]) -> Float[Tensor, "head row pos"]:
         """Return the probabilities of the row model of the lists of some heads."""
-        raised = spread(self.parameters[some], page.owner[some]).add_(page.base[some]).exp_()
+        raised = parameters_at(self.parameters[some], page.owner[some]).add_(page.base[some]).exp_()
         return raised.div_(raised.sum(-1, keepdim=True).clamp_min(1e-30))
 
     def keep(self, held: Bool[Tensor, "head entry"]) -> None:
@@ -184,7 +184,7 @@ class Lists:
             values[:] = values.gather(1, order).masked_fill(gone, none)
 
 
-def spread(
+def parameters_at(
     parameters: Float[Tensor, "head entry"], owner: Int[Tensor, "head row pos"]
 ) -> Float[Tensor, "head row pos"]:
     """Return the parameter of the entry that holds each pair."""
@@ -207,7 +207,7 @@ def of_tokens(
     return torch.where(types >= 0, favour[:, types.clamp_min(0)], torch.nan)
 
 
-def members(
+def in_groups(
     favour: Float[Tensor, "head token"], types: Int[Tensor, " pos"]
 ) -> Bool[Tensor, "group head pos"]:
     """Return the positions whose tokens are in each of the `GROUPS`."""
@@ -353,7 +353,7 @@ def _find_best(
         rows = lists.rows(page, some).mul_(page.weight[some, :, None])
         owner, mass = page.owner[some], page.mass[some]
         masks = page.sets.masks().permute(1, 2, 0).float()
-        inside = members(lists.favour[page.fold, heads], page.types).float()
+        inside = in_groups(lists.favour[page.fold, heads], page.types).float()
         for inner, parts in sums.items():
             open_pairs = owner > n_places if inner else owner == 0
             for values, into in zip((mass, rows), parts, strict=True):
@@ -562,7 +562,7 @@ def slope_of(
 ]:
     """Return the slope of the likelihood of one page, minus its logarithm, and its curvature."""
     flat = places.flatten(1)
-    logits = (position @ flat).view(page.mass.shape) + spread(entries, page.owner)
+    logits = (position @ flat).view(page.mass.shape) + parameters_at(entries, page.owner)
     log_model = log_rows(logits, page.visible)
     nats = -(page.mass * log_model.clamp_min(-50)).sum((1, 2)).double()
     rows = log_model.exp_().mul_(page.weight[..., None])
@@ -589,7 +589,7 @@ def slope_of(
     return slope, nats, bend
 
 
-def influence_of(
+def nats_moved(
     refit: Refit, judged: Float[Tensor, "head parameter"], pages: Sequence[Page]
 ) -> Float[np.ndarray, "page head"]:
     """Return what one more count of each fitted page adds to the nats of the judged ones."""

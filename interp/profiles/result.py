@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from interp.core.head import Head
     from interp.profiles.explain import Description
-    from interp.profiles.judged_lists import HeadList
+    from interp.profiles.judged_lists import JudgedList
     from interp.profiles.reading import CorpusWords
 
 
@@ -244,7 +244,7 @@ def head_name(stack: str, layer: int, head: int, many: bool) -> str:
 
 
 def number_rows(
-    where: Mapping[str, Any], numbers: Mapping[str, Any], described: HeadList, n: int
+    where: Mapping[str, Any], numbers: Mapping[str, Any], described: JudgedList, n: int
 ) -> tuple[list[dict[str, Any]], list[tuple[float, ...]]]:
     """Return the long rows of one head, and the quantiles behind each."""
     nan = float("nan")

@@ -5,7 +5,6 @@ A sentence is never stored: a file holds the numbers, and whoever shows them mak
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,16 +19,18 @@ from interp.core.errors import OptionError
 from interp.core.shell_line import shell_line
 from interp.model.loading import source_labels
 from interp.model.sources.folder import require_known
+from interp.profiles.sentence import effect_sentences
 from interp.profiles.sources import BUNDLED
 
 if TYPE_CHECKING:
+    from interp.model.model import Model
     from interp.profiles.result import Profile
 
 GROUP = "Look"
 TEXT = "The keys are on the table"
 CONTEXTS = {"n_documents": 16, "n_queries": 16, "widths": (1, 4, 16)}
 WIDER = (64,)  # tokens of context, with --verbose
-DOCUMENTS = 128  # read for one head: enough for intervals, within a minute on a small model
+DOCUMENTS = 64  # read for one head: enough for intervals, within seconds on a small model
 
 
 def _check(run: Run) -> None:
@@ -61,9 +65,9 @@ def head(
 ) -> None:
     """Show what one HEAD of MODEL does on text, such as L5H4, with examples.
 
-    Without --load the head's layer alone is profiled, on at most 128 documents, which takes a
-    minute on a small model. Without --corpus these are the bundled texts if they suit MODEL, and
-    else texts that it writes; real texts are always better.
+    Without --load the head's layer alone is profiled, on at most 64 documents, which takes half a
+    minute on a small model; what it attends to comes first. Without --corpus these are the bundled
+    texts if they suit MODEL, and else texts that it writes; real texts are always better.
 
     Args:
         sources: the model.
@@ -71,21 +75,41 @@ def head(
         corpus: the documents.
         verbose: show every number, not the sentence and a few examples alone.
     """
-    context: list[str] = []
     if load is not None:
         [(source, name)] = source_labels(sources).items()
         described = stored_profile(load, name, source)
+        run.say(described.about(head, n_examples=2 if verbose else 1, full=verbose))
     else:
-        from interp.profiles.run import profile
-
-        model = run.load(*sources)
-        described = profile(model, corpus, heads=[head], n_documents=DOCUMENTS, progress=progress)
-        texts = [text.tolist() for text in described.texts] or corpus or BUNDLED
-        context = _context(model, head, texts, verbose, progress)
-    run.say(described.about(head, n_examples=2 if verbose else 1, full=verbose))
-    if context:
-        run.say("\n".join(context))
+        described = _measured(run, run.load(*sources), head, corpus, verbose, progress)
     run.say("\n".join(_next_lines(described, head, *sources)))
+
+
+def _measured(
+    run: Run, model: Model, head: str, corpus: Any, verbose: bool, progress: Any
+) -> Profile:
+    """Profile one head: what it attends to first, then whether it matters and its context."""
+    from interp.profiles.run import profile
+    from interp.report.printed.profile import text_block
+
+    with tempfile.TemporaryDirectory() as steps:
+        options: dict[str, Any] = {"heads": [head], "n_documents": DOCUMENTS, "resume": steps}
+        ask = partial(profile, model, corpus, **options, progress=progress)
+        if verbose:
+            described = ask()
+            run.say(described.about(head))
+        else:
+            described = ask(effects=False, behaviours=False)
+            run.say(described.about(head, n_examples=1, full=False).removesuffix("\n"))
+            run.voice.note(
+                "whether it matters and how much context it needs follow, in about twice the time"
+            )
+            about = ask(behaviours=False).description(head)
+            said = effect_sentences(about.get("effect", {}), about.get("writes", {}))
+            run.say("\n".join(text_block("", " ".join(said))))
+    texts = [text.tolist() for text in described.texts] or corpus or BUNDLED
+    if context := _context(model, head, texts, verbose, progress):
+        run.say("\n".join(context))
+    return described
 
 
 def _context(model: Any, head: str, texts: Any, verbose: bool, progress: Any) -> list[str]:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from interp.core.ties import ordered_by
 from interp.profiles.changes import LEAST, LEVEL
+from interp.report.printed.profile import text_block
 
 if TYPE_CHECKING:
     from interp.core.result_rows import ResultRows
-
-WIDTH = 100
 
 
 def changes_summary(found: ResultRows) -> str:
@@ -54,16 +52,10 @@ def changes_text(results: Sequence[ResultRows], *, top: int = 8) -> str:
     """
     lines = []
     for result in results:
-        lines += [f"{result.provenance['model']}", *_wrapped("", counted_changes(result)), ""]
+        lines += [f"{result.provenance['model']}", *text_block("", counted_changes(result)), ""]
         order = ordered_by(result.changes, lambda one: one["largest"])
         for one in order[: top or None]:
-            lines += _wrapped(f"{one['name']}  ", one["sentence"])
+            lines += text_block(f"{one['name']}  ", one["sentence"])
         if top and len(order) > top:
             lines.append(f"  ({len(order) - top} further heads: --top 0)")
     return "\n".join([*lines, ""])
-
-
-def _wrapped(first: str, text: str) -> list[str]:
-    return textwrap.wrap(
-        text, WIDTH, initial_indent=f"  {first}", subsequent_indent=" " * (2 + len(first))
-    )

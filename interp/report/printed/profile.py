@@ -73,7 +73,7 @@ def _one(found: Profile, top: int) -> str:
     chosen = order[:top] if top else order
     lines.append("")
     for row in chosen:
-        lines += _wrapped(f"{row['name']}  ", row["sentence"])
+        lines += text_block(f"{row['name']}  ", row["sentence"])
     if len(order) > len(chosen):
         lines.append(f"  ({len(order) - len(chosen)} further heads: --top 0, or interp head)")
     return "\n".join([*lines, ""])
@@ -103,7 +103,8 @@ def _ordered(found: Profile) -> list[Mapping[str, Any]]:
     )
 
 
-def _wrapped(first: str, text: str) -> list[str]:
+def text_block(first: str, text: str) -> list[str]:
+    """Return a paragraph in lines that begin below its first words."""
     return textwrap.wrap(
         text, WIDTH, initial_indent=f"  {first}", subsequent_indent=" " * (2 + len(first))
     )
@@ -123,7 +124,7 @@ def head_text(found: Profile, head: str, *, examples: int = 2, full: bool = True
     model, corpus = found.provenance["model_id"], found.provenance["corpus"]
     lines = [f"{head} of {model} on {corpus}: {STATUS[about['status']]}"]
     lines += [*text_lines(found.provenance), ""]
-    lines += [*_wrapped("", about["sentence"]), ""]
+    lines += [*text_block("", about["sentence"]), ""]
     if full:
         lines += _rungs(found, about)
         lines += _entries(about)
