@@ -94,6 +94,13 @@ def percentile_interval(
     return np.quantile(drawn, tails, axis=axis)
 
 
+def widened_quantiles(
+    drawn: Float[Array, " draw"], probabilities: Sequence[float], n: int
+) -> tuple[float, ...]:
+    """Return the quantiles of the finite draws of n units, at widened probabilities."""
+    return tuple(np.quantile(drawn[np.isfinite(drawn)], widened(probabilities, n)).tolist())
+
+
 def prediction_band(drawn: Float[Array, " draw"], level: float = 0.95) -> tuple[float, float]:
     """Return the band that one more draw of the same distribution falls into with a probability.
 

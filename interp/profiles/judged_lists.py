@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.core.statistics import RatioBootstrap, widened
+from interp.core.statistics import RatioBootstrap, widened_quantiles
 from interp.core.ties import ordered
 from interp.profiles.entries import KeySet, query_kinds
 from interp.profiles.judgement import DRAWS, PROBABILITIES, Number, cluster_sums, ratio
@@ -212,9 +212,9 @@ class ListJudge:
         moved = wide * (self.fits.weights - 1) @ self.influence[:, head]
         under = self.draws.weights @ uniform
         drawn = 1 - (self.draws.weights @ left + moved) / np.where(under > 0, under, np.nan)
-        ends = np.quantile(drawn[np.isfinite(drawn)], widened(PROBABILITIES, self.n))
-        ends = np.minimum(ends, 1.0)  # no rows are explained better than wholly
-        return Number(float(1 - left.sum() / uniform.sum()), tuple(ends.tolist()))
+        # no rows are explained better than wholly
+        ends = widened_quantiles(np.minimum(drawn, 1.0), PROBABILITIES, self.n)
+        return Number(float(1 - left.sum() / uniform.sum()), ends)
 
     def _entry(self, head: int, at: int) -> ListEntry:
         mass, guess = self.mass[:, head, at + 1], self.guess[:, head, at + 1]

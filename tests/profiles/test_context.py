@@ -39,7 +39,7 @@ def test_planted_heads_need_the_context_that_they_were_given():
 
 
 @pytest.fixture(scope="module")
-def small_llama():
+def eager_llama():
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=40,
@@ -59,15 +59,15 @@ def _texts(n: int, length: int) -> list[list[int]]:
     return np.random.default_rng(0).integers(3, 40, (n, length)).tolist()
 
 
-def test_truncated_queries_and_keys_are_those_of_the_text_with_the_rest_masked(small_llama):
+def test_truncated_queries_and_keys_are_those_of_the_text_with_the_rest_masked(eager_llama):
     """Each is what transformers' projections give on the whole text under an eager mask."""
     from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-    model, [ids], calls = interp.load(small_llama), _texts(1, 12), {}
+    model, [ids], calls = interp.load(eager_llama), _texts(1, 12), {}
     text, site, place = torch.tensor([ids]), model.site(1), torch.arange(12)
     model.read({"input_ids": text}, lambda s, call, real: calls.__setitem__(s, call))
     queries, keys = _truncated(model, text[0], 3, {site: calls[site]})[site]
-    layer, projected = small_llama.model.layers[1].self_attn, {}
+    layer, projected = eager_llama.model.layers[1].self_attn, {}
     handles = [
         getattr(layer, name).register_forward_hook(
             lambda module, given, out, name=name: projected.__setitem__(name, out)
@@ -78,17 +78,17 @@ def test_truncated_queries_and_keys_are_those_of_the_text_with_the_rest_masked(s
         seen = (place == 0) | (place >= at - 3)
         hidden = torch.where(seen[None] & (place[None] <= place[:, None]), 0.0, -1e9)
         with torch.no_grad():
-            small_llama(input_ids=text, attention_mask=hidden[None, None])
+            eager_llama(input_ids=text, attention_mask=hidden[None, None])
         q, k = (projected[x].unflatten(-1, (-1, 8)).transpose(1, 2) for x in ("q_proj", "k_proj"))
-        q, k = apply_rotary_pos_emb(q, k, *small_llama.model.rotary_emb(q, place[None]))
+        q, k = apply_rotary_pos_emb(q, k, *eager_llama.model.rotary_emb(q, place[None]))
         torch.testing.assert_close(queries[0, :, at], q[0, :, at], atol=1e-4, rtol=1e-4)
         torch.testing.assert_close(keys[0, :, at], k[0, :, at], atol=1e-4, rtol=1e-4)
     for handle in handles:
         handle.remove()
 
 
-def test_the_whole_context_explains_everything_and_no_width_less_than_position(small_llama):
-    found = context_needed(interp.load(small_llama), _texts(12, 24), widths=(1, 24), **SIZE)
+def test_the_whole_context_explains_everything_and_no_width_less_than_position(eager_llama):
+    found = context_needed(interp.load(eager_llama), _texts(12, 24), widths=(1, 24), **SIZE)
     frame = found.to_pandas()
     whole = frame[frame["width"] == 24]
     np.testing.assert_allclose(whole[["score", "low", "high"]].to_numpy(), 1.0, atol=1e-6)
