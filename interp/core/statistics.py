@@ -237,9 +237,7 @@ class RatioBootstrap:
         probabilities: Sequence[float],
     ) -> tuple[float, ...]:
         """Return ends of one-sided intervals of the ratio, from the draws in which it is finite."""
-        drawn = self.ratios(part, total)
-        at = widened(probabilities, self.n)
-        return tuple(np.quantile(drawn[np.isfinite(drawn)], at).tolist())
+        return widened_quantiles(self.ratios(part, total), probabilities, self.n)
 
     def gain(
         self,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CONFIG, SCATTER, HEADS = "config.json", "scatter_data.json", "heads"
 PATTERN = "L{layer}H{head}.json"
 INTERVALS = 5
-_APART = ("rule:", "explained_rules_part_")  # metrics that few heads have, or that repeat another
+_APART = ("entry:", "explained_rules_part_")  # metrics that few heads have, or that repeat another
 _SHOWN = ("needs_context", "explained_rules", "explained_position")  # beside the sequences
 _GAP = "…"  # token for those that are left out
 

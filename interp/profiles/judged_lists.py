@@ -250,7 +250,9 @@ class ListJudge:
         named = [next(iter(self.reader.classes(int(i))), "") for i in ids]
         of_class: dict[str, list[str]] = {}
         for i in first:
-            of_class.setdefault(named[i], []).append(_quoted(self.token(int(ids[i]))))
+            members = of_class.setdefault(named[i], [])
+            if (word := _quoted(self.token(int(ids[i])))) not in members:  # with and without space
+                members.append(word)
         parts, others = [], []
         for name, members in of_class.items():
             held = size[[one == name for one in named]].sum()

@@ -63,7 +63,7 @@ class ScoreNames:
 
     def of(self, head: int, entries: Sequence[ListEntry]) -> dict[str, Any]:
         """Return the first role of a head that its list does not say; empty if there is none."""
-        said = {one.rule for one in entries if not one.queries and not one.avoided}
+        said = {one.rule for one in entries if not one.avoided}
         passed = {}
         for role in ROLES:
             for need in role.needs:

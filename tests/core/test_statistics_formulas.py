@@ -53,12 +53,23 @@ def test_draws_and_their_quantiles() -> None:
     assert both.tolist() == [[10, -90], [80, -20]]
 
 
-@holds("widened", "widened_tails", "finite_interval", "finite_mean", "interval_between")
+@holds(
+    "widened",
+    "_widened",
+    "widened_quantiles",
+    "widened_tails",
+    "finite_interval",
+    "finite_mean",
+    "interval_between",
+)
 @holds("prediction_band")
 def test_intervals_of_draws() -> None:
     reach = math.sqrt(6 / 5) * stats.t.ppf([0.025, 0.5, 0.975], 5)
     assert core.widened([0.025, 0.5, 0.975], 6) == pytest.approx(stats.norm.cdf(reach))
     assert core.widened([0.025], 1).tolist() == [0.025]
+    drawn = np.append(np.random.default_rng(0).normal(size=99), [np.nan, np.inf])
+    ends = np.quantile(drawn[:99], stats.norm.cdf(reach))
+    assert core.widened_quantiles(drawn, [0.025, 0.5, 0.975], 6) == pytest.approx(ends)
     assert core.widened_tails(0.95, 6) == pytest.approx(stats.norm.cdf(reach[[0, 2]]))
     drawn = np.append(RNG.normal(size=200), [np.nan, np.inf])
     want = np.quantile(drawn[:200], stats.norm.cdf(reach[[0, 2]]))

@@ -63,7 +63,7 @@ def test_one_replaced_head_is_found_and_no_other(planted_changes: ResultRows) ->
     assert [one["name"] for one in planted_changes.changes] == ["L1H0"]
     sentence = planted_changes.changes[0]["sentence"]
     assert sentence.startswith("Lost to the token after an earlier copy of the current token: ")
-    assert "described by rules before" in sentence
+    assert "described before" in sentence
     frame = planted_changes.to_pandas()
     # the effects of other heads on the loss change with it, what they attend to does not
     attends = frame["metric"].str.startswith("on:") | (frame["metric"] == "off_sink")

@@ -380,5 +380,5 @@ def test_the_screen_has_both_shares_and_the_effects(effects_profile: Profile) ->
     assert "tokens that follow as they did before" in text
     assert "what it writes" in text
     assert "raises" in text
-    assert all(len(line) <= 100 for line in text.splitlines())
+    assert [line for line in text.splitlines() if len(line) > 100] == []
     assert "heads ablated on 12 documents" in profile_text([effects_profile])

@@ -111,7 +111,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     found = profile()
     back = read_headvis(write_headvis(found, tmp_path / "tree"))
     stated = found.to_pandas()
-    stated = stated[~stated["metric"].str.startswith("rule:")]
+    stated = stated[~stated["metric"].str.startswith("entry:")]
     before = {(r["layer"], r["head"], r["metric"]): r["score"] for r in stated.to_dict("records")}
     after = {(r["layer"], r["head"], r["metric"]): r["score"] for r in back.rows}
     assert after == pytest.approx(before, abs=1e-4)

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 WIDTH = 100
 PHRASE = 36  # columns of a rule's words
 STATUS = {
-    "described": "described (the list explains at least .5 of the pattern)",
-    "in part": "described in part (at least .25)",
+    "described": "described (.5 of the pattern or more)",
+    "in part": "described in part (.25 or more)",
     "not described": "not described",
     "even": "attending evenly",
     "on the sink": "on the sink alone",
