@@ -210,7 +210,12 @@ def test_one_head_is_profiled_without_a_folder(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, [*command, "-q"])
     assert done.exit_code == 0, done.output
     assert len(done.output.splitlines()) <= 20, done.output
-    said = ["on unseen documents", "Without it the text is", "Its queries need", "Next: its pattern"]
+    said = [
+        "on unseen documents",
+        "Without it the text is",
+        "Its queries need",
+        "Next: its pattern",
+    ]
     places = [done.output.index(one) for one in said]
     assert places == sorted(places)
     whole = CliRunner().invoke(main, [*command, "--verbose"])

@@ -123,7 +123,7 @@ def head_text(found: Profile, head: str, *, examples: int = 2, full: bool = True
     about = found.description(head)
     model, corpus = found.provenance["model_id"], found.provenance["corpus"]
     lines = [f"{head} of {model} on {corpus}: {STATUS[about['status']]}"]
-    lines += [*text_lines(found.provenance), ""]
+    lines += [*text_lines(found.provenance, full=full), ""]
     lines += [*text_block("", about["sentence"]), ""]
     if full:
         lines += _rungs(found, about)
@@ -137,9 +137,9 @@ def head_text(found: Profile, head: str, *, examples: int = 2, full: bool = True
         every = found.examples_of(head, kind)
         middle = len(every) // 2
         picked = every[middle : middle + n] if kind == "uniform" else every[:n]
-        if picked:
+        if picked and full:
             lines.append(f"  {kind}: {KINDS[kind]}")
-            lines += [line for one in picked for line in _example(one)]
+        lines += [line for one in picked for line in _example(one, "" if full else f"{kind}: ")]
     return "\n".join([*lines, ""])
 
 
@@ -241,7 +241,7 @@ def _interval(one: Mapping[str, float] | None) -> str:
     return f"{one['value']:+.2f} [{one['low']:+.2f}, {one['high']:+.2f}]"
 
 
-def _example(one: Mapping[str, Any]) -> list[str]:
+def _example(one: Mapping[str, Any], first: str = "") -> list[str]:
     """Format the context with the query in >< and the keys in [], the largest with its share."""
     keys = dict(one["keys"])
     largest = ordered_by(keys, keys.__getitem__)[0] if keys else None
@@ -257,7 +257,10 @@ def _example(one: Mapping[str, Any]) -> list[str]:
         parts.append(f">{text}<" if at == one["query"] else text)
     place = f" ({one['document']})"
     return textwrap.wrap(
-        "".join(parts).strip() + place, WIDTH, initial_indent="    ", subsequent_indent="      "
+        f"{first}{''.join(parts).strip()}{place}",
+        WIDTH,
+        initial_indent="  " if first else "    ",
+        subsequent_indent="      ",
     )
 
 
