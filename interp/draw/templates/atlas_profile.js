@@ -13,7 +13,7 @@ function onText(model, i, label, found) {
     make("p", { class: "note" }, "Share: of its attention off the sink, on keys of this entry and of none before it, counted on documents that did not choose the list. Adds: share of the pattern that is lost without it."));
   }
   add("Examples", ...found.examples.flatMap(onTextExample));
-  if (found.by_rule?.length) out.push(make("details", {}, make("summary", {}, "An example of each entry"), ...found.by_rule.flatMap(([phrase, one]) => [make("h4", {}, phrase), ...onTextExample(one, 1, [one, one])])));
+  if (found.by_entry?.length) out.push(make("details", {}, make("summary", {}, "An example of each entry"), ...found.by_entry.flatMap(([phrase, one]) => [make("h4", {}, phrase), ...onTextExample(one, 1, [one, one])])));
   for (const [name, value] of Object.entries(found.facts ?? {})) add(words(name), ...fact(value));
   const controls = shares(model, i, CONTROLS);
   const shown = new Set([...RUNGS, ...CONTROLS].map(([name]) => name));

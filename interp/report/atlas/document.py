@@ -144,7 +144,7 @@ class HeadProfile(TypedDict):
     sentence: str
     rules: list[RuleRow]
     examples: list[TextExample]
-    by_rule: list[tuple[str, TextExample]]  # phrase of a rule, and its strongest query
+    by_entry: list[tuple[str, TextExample]]  # phrase of an entry, and its strongest query
     facts: dict  # whatever else is known, as plain data
 
 

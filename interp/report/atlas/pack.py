@@ -124,7 +124,7 @@ def _cards(model: Model, cut: int) -> dict[str, Card]:
         whole = not cut or (cut == 1 and roles.get(label) not in (None, UNCLEAR))
         out[label] = card if whole else {k: v for k, v in card.items() if k not in left}
         if not whole and "profile" in card:
-            out[label]["profile"] = {**card["profile"], "examples": [], "by_rule": []}
+            out[label]["profile"] = {**card["profile"], "examples": [], "by_entry": []}
     return {label: card for label, card in out.items() if card}
 
 

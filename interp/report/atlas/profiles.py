@@ -186,7 +186,7 @@ def _card(one: Mapping[str, Any], examples: Sequence[Mapping[str, Any]]) -> Head
         "sentence": str(one["sentence"]),
         "rules": [_row(x) for x in one.get("entries", ())],
         "examples": shown,
-        "by_rule": [
+        "by_entry": [
             (x["phrase"], shown_example(x["examples"][0]))
             for x in one["entries"]
             if x.get("examples")

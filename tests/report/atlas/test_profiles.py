@@ -164,10 +164,10 @@ def test_an_entry_with_examples_shows_its_strongest() -> None:
     entries = [{**first["entries"][0], "examples": [example("L0H0", "entry")]}]
     changed = dataclasses.replace(found, descriptions=({**first, "entries": entries}, *rest))
     [model] = build_atlas(changed)["models"]
-    [[phrase, one]] = model["cards"]["L0H0"]["profile"]["by_rule"]
+    [[phrase, one]] = model["cards"]["L0H0"]["profile"]["by_entry"]
     assert phrase == "to the token just before"
     assert one["tokens"][one["query"]] == " home"
-    assert model["cards"]["L0H1"]["profile"]["by_rule"] == []
+    assert model["cards"]["L0H1"]["profile"]["by_entry"] == []
 
 
 def test_a_model_that_cannot_be_profiled_is_noted_beside_others(
