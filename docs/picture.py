@@ -38,8 +38,6 @@ def main() -> None:
         sys.exit("docs/picture.py needs chromium; the pictures stay as they are")
     with TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "FILES").mkdir()
-        shutil.copy(HERE.parent / "data/corpus.jsonl", folder / "FILES")
         words = shlex.split(command())[1:]
         subprocess.run([sys.executable, "-m", "interp", *words], cwd=folder, check=True)
         take(browser, f"{folder}/page.html#{HEAD}", (1280, 860), "report")

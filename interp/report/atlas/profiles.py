@@ -1,4 +1,4 @@
-"""Profiles of heads on text in the atlas: metrics, roles by first entry, sentences, examples."""
+"""Profiles of heads on text in the atlas: metrics, roles by leading entry, sentences, examples."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def profile_name(found: TextProfile) -> str:
 def add_profile(model: Model, found: TextProfile, named: int) -> None:
     """Add roles, sentences and examples of a profile to a model that has its heads.
 
-    A head that the profile describes has the role of its first entry; another one keeps its role.
+    A head that the profile describes has the role of its leading entry; another one keeps its role.
     """
     names = [stack["name"] for stack in model["stacks"]]
     at = {(names[p["stack"]], p["layer"], p["head"]): i for i, p in enumerate(model["heads"])}
@@ -166,11 +166,11 @@ def add_profile(model: Model, found: TextProfile, named: int) -> None:
 
 
 def _leading(one: Mapping[str, Any]) -> str:
-    """Return the role of a head: its first entry, position, or unclear."""
+    """Return the role of a head: its leading entry, position, or unclear."""
     if one["status"] not in ("described", "in part"):
         return UNCLEAR
-    attended = [entry for entry in one["entries"] if not entry["avoided"]]
-    return f"{RULE}{attended[0]['rule']}" if attended else POSITION
+    first = _first(one)
+    return f"{RULE}{first['rule']}" if first else POSITION
 
 
 def _card(one: Mapping[str, Any], examples: Sequence[Mapping[str, Any]]) -> HeadProfile:
@@ -257,11 +257,8 @@ def _roles(
     for place, before in zip(model["heads"], model["roles"], strict=True):
         role = described[place["label"]][0] if place["label"] in described else before
         roles.append(OTHER if role in rules and role not in first else role)
-    phrases = {
-        f"{RULE}{entry['rule']}": GROUPED.get(entry["rule"], str(entry["phrase"]))
-        for _, one in described.values()
-        for entry in one["entries"][:1]
-    }
+    entries = [entry for _, one in described.values() if (entry := _first(one))]
+    phrases = {f"{RULE}{one['rule']}": _of_any_query(one) for one in entries}
     ruled = [r for r in dict.fromkeys(roles) if r and r.startswith(RULE)]
     last = {OTHER: 1}
     counted = sorted(ruled, key=lambda r: (last.get(r, 0), -roles.count(r)))
@@ -272,6 +269,12 @@ def _roles(
         by_id[r] if r in by_scores else _role(r, phrases.get(r, ""), roles.count(r)) for r in order
     ]
     return roles, legend
+
+
+def _of_any_query(entry: Mapping[str, Any]) -> str:
+    """Return the words of an entry without its kind of query and its members."""
+    words = str(entry["phrase"]).removeprefix(f"from {entry['queries']} ")
+    return GROUPED.get(entry["rule"], words)
 
 
 def _role(role: str, phrase: str, count: int) -> Role:
@@ -286,7 +289,7 @@ def _role(role: str, phrase: str, count: int) -> Role:
         name, text, rule = "another entry", "Another entry leads; its card names it.", graded
     else:
         name = phrase.removeprefix("to ").partition(" (")[0]
-        text, rule = f"The first entry of its list: attention that goes {phrase}.", graded
+        text, rule = f"The leading entry of its list: attention that goes {phrase}.", graded
     return {"id": role, "name": name, "text": text, "rule": rule, "count": count}
 
 
@@ -305,22 +308,30 @@ def _summary(found: TextProfile, made: Mapping[str, Any]) -> str:
     shares = "position {position:.2f}, the lists {list:.2f}, the two tokens {tokens:.2f}".format(
         **mean
     )
-    return " ".join([*text_sentences(made), ""]) + (
+    said = (
         f"The lists describe {status.count('described'):,} of {len(status):,} heads, "
         f"{status.count('in part'):,} in part, {status.count('not described'):,} not{where}. Share "
         f"of the pattern explained on documents that did not fit it, mean of heads: {shares}; the "
         "rest needs context."
     )
+    return " ".join([said, *text_sentences(made)])
 
 
-def _first(role: str, one: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the first entry of a head that has the role of one; empty for another head."""
-    return one["entries"][0] if role.startswith(RULE) else {}
+def _first(one: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the leading entry of a head; empty if it has none.
+
+    It has the largest share: of a place the whole, of other keys what position does not give.
+    """
+    attended = [entry for entry in one["entries"] if not entry["avoided"]]
+    return ordered_by(attended, _beyond)[0] if attended else {}
+
+
+def _beyond(entry: Mapping[str, Any]) -> float:
+    return entry["share"]["value"] - (0.0 if entry["place"] else entry["position"])
 
 
 def _strength(role: str, one: Mapping[str, Any]) -> float:
-    entry = _first(role, one)
-    return float(entry["share"]["value"]) if entry else 0.0
+    return float(_first(one)["share"]["value"]) if role.startswith(RULE) else 0.0
 
 
 def _statements(
@@ -338,7 +349,8 @@ def _statements(
         mine = ordered_by(mine, lambda label: _strength(*described[label]))
         if not mine:
             continue
-        first = _first(*described[mine[0]])
+        leading, one = described[mine[0]]
+        first = _first(one) if leading.startswith(RULE) else {}
         share = first.get("share", {})
         names = [
             f"{label} {100 * size:.0f} %" if (size := _strength(*described[label])) else label

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from report.profile_sample import example, profile
+from report.profile_sample import entry, example, profile
 
 from interp.cli.main import main
 from interp.core.errors import OptionError
@@ -40,7 +40,22 @@ def scores(**made: str) -> HeadTable:
     )
 
 
-def test_roles_are_first_entries_and_the_legend_counts_them() -> None:
+def test_a_role_is_the_entry_with_the_largest_share_beyond_position() -> None:
+    found = profile()
+    first, *rest = found.descriptions
+    small = entry(1, "same_sentence", "from names to the same sentence", 0.3)
+    small |= {"queries": "names", "position": 0.28}
+    entries = [small, {**first["entries"][0], "number": 2}]
+    changed = dataclasses.replace(found, descriptions=({**first, "entries": entries}, *rest))
+    assert build_atlas(changed)["models"][0]["roles"][0] == "rule:previous_token"
+    alone = dataclasses.replace(found, descriptions=({**first, "entries": [small]}, *rest))
+    [model] = build_atlas(alone)["models"]
+    names = {role["id"]: role["name"] for role in model["legend"]}
+    assert model["roles"][0] == "rule:same_sentence"
+    assert names["rule:same_sentence"] == "the same sentence"  # whatever the kind of query
+
+
+def test_roles_are_leading_entries_and_the_legend_counts_them() -> None:
     [model] = build_atlas(profile())["models"]
     assert model["roles"] == ["rule:previous_token", "rule:induction", "position", "unclear"] * 2
     legend = {role["id"]: (role["name"], role["count"]) for role in model["legend"]}
