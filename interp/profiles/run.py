@@ -80,12 +80,15 @@ def profile(
 ) -> Profile:
     """Describe what every head does on a corpus, and judge the description on unseen documents.
 
-    Random documents are split in two parts. On each part row models of every head are fitted, and
-    judged on the other: even attention, offset, position, rules (which keys a rule names), and the
-    two tokens (whatever the pair of query and key token alone can say); the rest needs context. A
-    rung's number is the share of the head's pattern that it explains: of the KL divergence from
-    even attention, off the sink. A head is described by rules if these explain more than position
-    on both parts, and more than the same rules do with the tokens of another document.
+    Random documents are split in two parts. On the first an ordered list of at most five sets of
+    keys is chosen for each head, of which the first match counts; on the second the share of the
+    attention off the sink on each of them is counted, and the list is judged by the share of the
+    head's pattern that it explains: of the KL divergence from even attention, off the sink. A head
+    is described if its list explains at least .5, in part from .25 on.
+
+    Beside the list stand row models that are fitted on each part and judged on the other: even
+    attention, offset, position, all rules together (which keys a rule names), and the two tokens
+    (whatever the pair of query and key token alone can say); the rest needs context.
 
     Of a model that predicts tokens (the next one, or masked ones) it is also measured whether a
     head matters on the corpus and what it writes: by gradient the change of the loss if the head is

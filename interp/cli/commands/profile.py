@@ -82,11 +82,10 @@ def profile(
 ) -> Profile | None:
     """Describe what every head of MODEL does on a corpus, judged on unseen documents.
 
-    Each head gets a sentence, the share of its attention off the sink that position, rules (which
-    keys a rule names) and the two tokens explain on documents that did not fit them, examples, and
-    whether the head matters on this text. What is left of its attention needs context. Without
-    --corpus the bundled texts are read if they suit MODEL, and else at most 64 that it writes; real
-    texts are always better.
+    Each head gets a sentence (a short list of where its attention goes, with shares that can be
+    counted), the share of its pattern that this explains on documents that did not choose it,
+    examples, and whether the head matters on this text. Without --corpus the bundled texts are read
+    if they suit MODEL, and else at most 64 that it writes; real texts are always better.
 
     Args:
         corpus: files or folders of text, JSON lines, Parquet or Arrow.
