@@ -222,7 +222,7 @@ def test_a_profile(run, tmp_path) -> None:
             at = [model["labels"].index(f"L{layer}H{head}") for layer, head in heads]
             np.testing.assert_allclose(drawn[metric][at], rows["score"], rtol=1e-4)
     assert len(set(drawn) & set(stored.to_pandas()["metric"])) > 3
-    counts = re.findall(r"(\d+) of (\d+) heads|(\d+) by position|(\d+) (?:are )?unclear", line)
+    counts = re.findall(r"(\d+) of (\d+) heads|(\d+) in part|(\d+) not", line)
     assert counts
     for number in re.findall(r"\d+", line.partition(": ")[2].partition("(")[0]):
         assert number in str(stored).splitlines()[0]
