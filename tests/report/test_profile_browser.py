@@ -76,7 +76,7 @@ def test_the_scatter_and_the_map_point_at_the_same_head(browser, page) -> None:
     browser.run(f"{choose} s.value = 'loss_without'; s.dispatchEvent(new Event('change'))")
     browser.type("svg.plot", RIGHT)
     told = browser.text(".scatter output")
-    assert told.startswith("L1H0: loss_without 0.000 [-0.010, 0.010]; explained_rules 0.500")
+    assert told.startswith("L1H0: loss_without 0.000 [-0.010, 0.010]; explained_list 0.500")
     ring = "return document.querySelector('svg.map .cursor').getAttribute('d')"
     assert browser.run(ring) == browser.run("return maps[0].square([1, 0], 0.5)")
     browser.type("svg.plot", ENTER)

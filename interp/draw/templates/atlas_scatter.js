@@ -21,7 +21,7 @@ class Scatter {
       return select;
     };
     this.x = choice("x", has("explained_position", 0));
-    this.y = choice("y", has("explained_rules", 1));
+    this.y = choice("y", has("explained_list", 1));
     place.append(make("summary", {}, "Heads over two numbers"),
       make("figure", {}, make("p", { class: "tools" }, make("label", {}, "x ", this.x), make("label", {}, "y ", this.y)), this.svg, this.output));
     for (const kind of ["pointermove", "pointerdown"]) this.svg.addEventListener(kind, (event) => { const i = this.under(event); if (i >= 0) this.show(i); });
