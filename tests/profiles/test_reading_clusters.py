@@ -125,7 +125,7 @@ def test_behaviours_are_on_the_screen_and_the_card(clustered_profile: Profile) -
     assert [line for line in text.splitlines() if len(line) > 100] == []
     card = _card(clustered_profile.description("L0H0"), [])
     assert len(card["facts"]["clusters of its edges by what it reads"]) == 2
-    assert sum("as a cluster of its own" in phrase for phrase, _ in card["by_rule"]) == 2
+    assert sum("as a cluster of its own" in phrase for phrase, _ in card["by_entry"]) == 2
 
 
 def test_heads_of_one_rule_have_one_behaviour_and_say_nothing_of_it() -> None:
