@@ -11,23 +11,15 @@ import numpy as np
 import torch
 
 from interp.core.statistics import RatioBootstrap
+from interp.profiles.chosen_lists import LEAST_GAIN, LEAST_NATS, chosen_lists
 from interp.profiles.entries import KeySet, WindowSets
 from interp.profiles.explain import Description
 from interp.profiles.first_look import Look, Sums, row_divergence, uniform_rows
 from interp.profiles.judgement import cluster_sums
 from interp.profiles.kept_rows import KeptRows
+from interp.profiles.list_refit import nats_moved, refit_with_position, slope_of
 from interp.profiles.log_linear import log_rows, logits_of_position, position_features
-from interp.profiles.ordered_list import (
-    ENTRIES,
-    LEAST_GAIN,
-    LEAST_NATS,
-    Lists,
-    Page,
-    chosen_lists,
-    nats_moved,
-    refit_with_position,
-    slope_of,
-)
+from interp.profiles.ordered_list import ENTRIES, Lists, Page
 from interp.profiles.rows_read import AttentionRows
 from interp.profiles.second_look import KEYS
 from interp.profiles.steps import StoredArrays

@@ -10,7 +10,6 @@ import numpy as np
 from interp.core.ties import reaches
 from interp.heads.roles.declared import ROLES
 from interp.heads.special import HALF
-from interp.profiles.rules import masks_of
 
 if TYPE_CHECKING:
     from interp.profiles.corpus import TextWindow
@@ -51,11 +50,11 @@ class ScoreNames:
         """Return the share of even attention on the keys of each rule, and the queries with any."""
         even, n_queries = np.zeros(len(self.rules)), np.zeros(len(self.rules), int)
         for window in windows:
-            reading, rows = look.reader.read(window.ids), np.asarray(window.queries)
+            rows = np.asarray(window.queries)
             seen = np.ones((len(rows), len(window.ids)), bool)
             if causal:
                 seen &= np.arange(len(window.ids)) <= rows[:, None]
-            masks = masks_of([rule for _, rule in self.rules.values()], reading, rows) & seen
+            masks = look.masks(window)[[at for at, _ in self.rules.values()]].numpy() & seen
             even += (masks.sum(2) / seen.sum(1)).sum(1)
             n_queries += masks.any(2).sum(1)
         n_queries = n_queries.clip(1)

@@ -104,6 +104,21 @@ def test_models_that_cannot_read_a_truncated_context_are_refused(source, why):
         context_needed(_refused(source), _texts(12, 24), **SIZE)
 
 
+def test_a_model_that_counts_positions_itself_is_refused(eager_llama, monkeypatch):
+    """Its queries and keys of a truncated context are those of other positions."""
+    rotary = eager_llama.model.rotary_emb
+    own = rotary.forward
+    monkeypatch.setattr(
+        rotary,
+        "forward",
+        lambda x, position_ids: own(
+            x, torch.arange(position_ids.shape[1]).expand(position_ids.shape)
+        ),
+    )
+    with pytest.raises(OptionError, match="its positions do not follow position_ids"):
+        context_needed(eager_llama, _texts(12, 24), widths=(1,), **SIZE)
+
+
 def _refused(name: str):
     import transformers
 

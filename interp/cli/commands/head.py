@@ -100,9 +100,7 @@ def _measured(
         else:
             described = ask(effects=False, behaviours=False)
             run.say(described.about(head, n_examples=1, full=False).removesuffix("\n"))
-            run.voice.note(
-                "whether it matters and how much context it needs follow, in about twice the time"
-            )
+            run.voice.note("effect and context follow, within about twice that time (an estimate)")
             about = ask(behaviours=False).description(head)
             said = effect_sentences(about.get("effect", {}), about.get("writes", {}))
             run.say("\n".join(text_block("", " ".join(said))))
