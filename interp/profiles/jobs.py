@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -19,12 +19,11 @@ if TYPE_CHECKING:
     from interp.model.loading import Loading
     from interp.model.model import Model
 
-PHASES = 5
-"""Phases of a profile: each is done by all processes before the next begins."""
 Start = tuple["Loading", str, str]
 """The loading of the model, its source and its name."""
-Phase = Callable[[Sequence[Shard], str, Mapping[str, Any]], Any]
-"""Does a phase: all shards, in the folder of finished steps, with the arguments of a profile."""
+Round = Callable[[Sequence[Shard], str, Mapping[str, Any]], list[bool]]
+"""Lets every shard go on as far as it can, in the folder of finished steps, with the arguments of a
+profile; returns which shards are finished, or nothing where a process died."""
 _here: dict[str, Any] = {}
 
 
@@ -40,34 +39,36 @@ def profile_in_jobs(
     """Compute the steps of a profile in processes of their own; each loads the model."""
     model: Start = (replace(loading, session=None, note=None), _whole(source), name)
     profile_arguments = {**arguments, "corpus": _whole(arguments["corpus"])}
-    with _processes(model, jobs) if ray is None else _on_ray(model, jobs, ray) as (n, phase):
+    with _processes(model, jobs) if ray is None else _on_ray(model, jobs, ray) as (n, go_on):
         shards = [Shard(at + 1, n) for at in range(n)]
-        return all(phase(shards, _whole(resume), profile_arguments) for _ in range(PHASES))
+        finished = [False]
+        while finished and not all(finished):  # each round finishes at least one phase
+            finished = go_on(shards, _whole(resume), profile_arguments)
+        return bool(finished)
 
 
 @contextmanager
-def _processes(model: Start, jobs: int) -> Iterator[tuple[int, Phase]]:
-    """Yield the number of processes on this machine, and what does a phase in them."""
+def _processes(model: Start, jobs: int) -> Iterator[tuple[int, Round]]:
+    """Yield the number of processes on this machine, and what lets shards go on in them."""
     from interp.heads.sweep.workers import threads_per_job
 
     with ProcessPoolExecutor(
         jobs, get_context("spawn"), _start, (*model, threads_per_job(jobs))
     ) as pool:
 
-        def phase(shards: Sequence[Shard], *given: Any) -> bool:
+        def go_on(shards: Sequence[Shard], *given: Any) -> list[bool]:
             try:
-                for each in [pool.submit(_work, shard, *given) for shard in shards]:
-                    each.result()
+                work = [pool.submit(_work, shard, *given) for shard in shards]
+                return [each.result() for each in work]
             except BrokenProcessPool:
-                return False
-            return True
+                return []
 
-        yield jobs, phase
+        yield jobs, go_on
 
 
 @contextmanager
-def _on_ray(model: Start, jobs: int, address: str) -> Iterator[tuple[int, Phase]]:
-    """Yield the number of processes on a cluster, and what does a phase in them."""
+def _on_ray(model: Start, jobs: int, address: str) -> Iterator[tuple[int, Round]]:
+    """Yield the number of processes on a cluster, and what lets shards go on in them."""
     import ray
     from ray.exceptions import RayActorError, RayTaskError
 
@@ -79,17 +80,16 @@ def _on_ray(model: Start, jobs: int, address: str) -> Iterator[tuple[int, Phase]
         worker = ray.remote(num_cpus=1, num_gpus=gpus)(_Worker)
         workers = [worker.remote(*model, 1) for _ in range(n)]
 
-        def phase(shards: Sequence[Shard], *given: Any) -> bool:
+        def go_on(shards: Sequence[Shard], *given: Any) -> list[bool]:
             parts = zip(workers, shards, strict=True)
             try:
-                ray.get([each.work.remote(shard, *given) for each, shard in parts])
+                return ray.get([each.work.remote(shard, *given) for each, shard in parts])
             except RayTaskError as error:
                 raise (error.cause or error) from None
             except RayActorError:
-                return False
-            return True
+                return []
 
-        yield n, phase
+        yield n, go_on
 
 
 class _Worker:
@@ -98,8 +98,8 @@ class _Worker:
     def __init__(self, *start: Any) -> None:
         _start(*start)
 
-    def work(self, *given: Any) -> None:
-        _work(*given)
+    def work(self, *given: Any) -> bool:
+        return _work(*given)
 
 
 def _whole(path: Any) -> Any:
@@ -125,11 +125,14 @@ def _start(loading: Loading, source: str, name: str, threads: int) -> None:
     _here["model"] = loading.load(source, name)
 
 
-def _work(shard: Shard, resume: str | os.PathLike, arguments: Mapping[str, Any]) -> None:
-    """Go on with a shard as far as possible (in a process of its own)."""
+def _work(shard: Shard, resume: str | os.PathLike, arguments: Mapping[str, Any]) -> bool:
+    """Go on with a shard as far as possible (in a process of its own); return whether it ended."""
     from interp.profiles.run import profile
     from interp.profiles.steps import ShardsMissing
 
     model: Model = _here["model"]
-    with suppress(ShardsMissing):
+    try:
         profile(model, **arguments, resume=resume, shard=shard)
+    except ShardsMissing:
+        return False
+    return True

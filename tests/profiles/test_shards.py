@@ -96,16 +96,16 @@ def test_a_cluster_gives_the_profile_of_one_process_though_a_worker_dies(tmp_pat
     rows = {"corpus": ROWS, "n_queries": 8}
     model = (Loading(), "planted:induction", "a planted model")
     died = tmp_path / "died"
-    with jobs._on_ray(model, 2, "local") as (n, phase):
+    with jobs._on_ray(model, 2, "local") as (n, go_on):
         shards = [Shard(at + 1, n) for at in range(n)]
-        assert phase(shards, str(died), rows)
+        assert go_on(shards, str(died), rows)
         with pytest.raises(OptionError, match="n_queries"):
-            phase(shards, str(died), {**rows, "n_queries": 0})
+            go_on(shards, str(died), {**rows, "n_queries": 0})
         import ray
 
         [worker, *_] = [x for x in psutil.process_iter() if "ray::_Worker" in x.name()]
         worker.kill()
-        assert not phase(shards, str(died), rows)
+        assert not go_on(shards, str(died), rows)
         assert ray.is_initialized()
     assert not ray.is_initialized()
     loaded = interp.load("planted:induction", name="a planted model")
@@ -129,7 +129,9 @@ def test_processes_find_the_files_of_a_corpus_and_read_no_path_as_a_text(
     (tmp_path / "sampled").touch()
     seen: list[dict] = []
     monkeypatch.setattr(
-        jobs, "_processes", lambda *_: nullcontext((2, lambda a, b, given: seen.append(given)))
+        jobs,
+        "_processes",
+        lambda *_: nullcontext((2, lambda a, b, given: [seen.append(given) is None])),
     )
     for corpus in ([Path("sampled")], "sampled", None):
         jobs.profile_in_jobs(Loading(), "m", "m", 2, tmp_path, {"corpus": corpus})
