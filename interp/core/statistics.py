@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Literal
 
 import numpy as np
@@ -308,16 +308,24 @@ def sign_flip_ps(
 ) -> Float[Array, " row"]:
     """Compute `sign_flip_p` of every row, with the same signs for all and without NaN."""
     values, n = np.where(np.isnan(x), 0.0, x), x.shape[1]
-    if n <= EXACT_FLIPS:
-        signs, extra = 1 - 2.0 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1), 0
-    else:  # the observed arrangement is one more
-        signs, extra = 1 - 2.0 * np.random.default_rng(seed).integers(0, 2, size=(flips, n)), 1
+    signs = _signs(n, flips, seed).astype(float)
+    extra = int(n > EXACT_FLIPS)  # the observed arrangement is one more
     p_values = np.ones(len(x))
     for i, row in enumerate(values):
         if row.any():
             beyond = reaches(np.abs(signs @ row), abs(row.sum()), scale=float(np.abs(row).sum()))
             p_values[i] = (beyond.sum() + extra) / (len(signs) + extra)
     return p_values
+
+
+@lru_cache(maxsize=1)
+def _signs(n: int, flips: int, seed: int) -> Int[Array, "flip unit"]:
+    """Return all arrangements of a few signs, or random ones of many."""
+    if n <= EXACT_FLIPS:
+        bits = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
+    else:
+        bits = np.random.default_rng(seed).integers(0, 2, size=(flips, n))
+    return (1 - 2 * bits).astype(np.int8)
 
 
 def least_sign_flip_p(n: int, flips: int = RANDOM_FLIPS) -> float:

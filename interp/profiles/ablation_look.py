@@ -109,11 +109,10 @@ def ablation_look(
     description: Description,
     heads: Sequence[tuple[Site, int]],
     mean: Float[np.ndarray, " entry"],
-    seed: int,
     advance: Callable[[], Any],
 ) -> AblationSums:
     """Change some heads, one at a time, on a group of windows."""
-    changes = _Changes(look, description, heads, mean, seed)
+    changes = _Changes(look, description, heads, mean)
     sums = []
     for window, mine, other in zip(windows, predicted, others, strict=True):
         sums.append(changes.of(window, mine, other))
@@ -130,9 +129,8 @@ class _Changes:
         description: Description,
         heads: Sequence[tuple[Site, int]],
         mean: Float[np.ndarray, " entry"],
-        seed: int,
     ) -> None:
-        self.look, self.heads, self.seed = look, heads, seed
+        self.look, self.heads = look, heads
         at = torch.tensor([look.places[site].start + h for site, h in heads], dtype=torch.long)
         self.used = (description.rules[at] != 0).any(0)
         part = {name: value[at] for name, value in vars(description).items()}
@@ -239,7 +237,7 @@ class _Changes:
         tokens = np.resize(np.asarray(other.ids), n).tolist()
         swapped = self.look.masks(part, tokens)[self.used].float()
         position = logits_of_position(self.description.position, part.queries, n)
-        return RowModels(self.look, part, self.description, masks, swapped, position, self.seed)
+        return RowModels(self.look, part, self.description, masks, swapped, position)
 
 
 def _mixed(

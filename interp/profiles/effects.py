@@ -160,7 +160,6 @@ def measure_effects(
             descriptions[1 - windows[few[at][0]].part],
             heads,
             estimates.mean,
-            seed,
             steps.advance,
         ),
         AblationSums,

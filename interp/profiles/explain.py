@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from interp.profiles.first_look import ALL, Look, Sums, fitting_queries, summed, visible_groups
+from interp.profiles.first_look import ALL, Look, Sums, for_tokens, summed, visible_groups
 from interp.profiles.log_linear import (
     N_OFFSETS,
     Features,
@@ -87,7 +87,7 @@ def describe(
         observed = total["rules"][heads][:, live]
         if live.any():
             apart = (total["uniform"][heads] / weight.clamp_min(1e-9)).clamp_min(0)
-            weight = part.fitting_weight
+            weight = part.rule_weight
             fit = fit_row_models(part.rule_sheets, observed, weight, every=_EVERY)
             used = sparse(fit, (LEAST_SHARE * apart).clamp_min(LEAST_NATS))
             fit = fit_row_models(
@@ -125,14 +125,13 @@ class _Part:
         each = [weight.sum(1) for _, weight, _ in chain.from_iterable(self.places)]
         self.weight = torch.stack(each).double().sum(0)
         few = [
-            w[:, fitting_queries(window)].sum(1)
-            for window, w, _ in chain.from_iterable(self.places)
+            w[:, look.for_rules(window)].sum(1) for window, w, _ in chain.from_iterable(self.places)
         ]
-        self.fitting_weight = torch.stack(few).double().sum(0)
+        self.rule_weight = torch.stack(few).double().sum(0)
         self.features = torch.zeros(0, dtype=torch.bool)
         self.position = torch.zeros(len(heads), 0)
         self.rules = torch.zeros(len(heads), int(live.sum()))
-        self._masks: dict[int, Features] = {}
+        self._masks: dict[tuple[int, int | None], Features] = {}
         self._table: Tensor | None = None
         self._longest = max(len(w.ids) for w, _, _ in chain.from_iterable(self.places))
         self._even = self._together()
@@ -170,12 +169,15 @@ class _Part:
     def rule_sheets(self, heads: Int[Tensor, " head"]) -> Iterator[Sheet]:
         """Yield the queries with the rules, on top of position, for some of the heads."""
         for window, weight, visible in chain.from_iterable(self.places):
-            some, base = fitting_queries(window), self._base(window, heads)
-            yield Sheet(self._fired(window), visible[some], weight[heads][:, some], base)
+            some = self.look.for_rules(window)
+            fired, base = self._fired(window, some), self._base(window, some, heads)
+            yield Sheet(fired, visible[some], weight[heads][:, some], base)
 
-    def _base(self, window: TextWindow, heads: Int[Tensor, " head"] | slice = ALL) -> Tensor:
-        """Return the logits of position on a window, from one table where it is small."""
-        n, queries = self._longest, window.queries[fitting_queries(window)]
+    def _base(
+        self, window: TextWindow, some: slice, heads: Int[Tensor, " head"] | slice = ALL
+    ) -> Tensor:
+        """Return the logits of position on some queries, from one table where it is small."""
+        n, queries = self._longest, window.queries[some]
         if len(self.heads) * n * n > _TABLE:
             return logits_of_position(self.position[heads], queries, len(window.ids))
         if self._table is None:
@@ -183,20 +185,22 @@ class _Part:
         rows = self._table[:, torch.as_tensor(queries), : len(window.ids)]
         return rows[heads]
 
-    def _fired(self, window: TextWindow) -> Features:
-        """Return the live rules on a window, evaluated once."""
-        if id(window) not in self._masks:
-            fired = self.look.masks(window)[self.live][:, fitting_queries(window)]
-            self._masks[id(window)] = Features.of(fired.float())
-        return self._masks[id(window)]
+    def _fired(self, window: TextWindow, some: slice) -> Features:
+        """Return the live rules on some queries of a window, evaluated once."""
+        key = id(window), some.step
+        if key not in self._masks:
+            fired = self.look.masks(window)[self.live][:, some]
+            self._masks[key] = Features.of(fired.float())
+        return self._masks[key]
 
     def token_groups(self) -> list[TokenGroup]:
         """Return the groups of documents with their sums, on top of the rules."""
 
         def pages(group: list) -> Iterator[TokenPage]:
             for window, weight, visible in group:
-                some = fitting_queries(window)
-                base = self._base(window) + self._fired(window).logits(self.rules)
+                some = for_tokens(window)
+                rules = self._fired(window, some).logits(self.rules)
+                base = self._base(window, some) + rules
                 vectors = self.look.token_vectors(window, some)
                 yield TokenPage(base, visible[some], weight[:, some], *vectors)
 
@@ -204,9 +208,7 @@ class _Part:
             TokenGroup(
                 lambda group=group: pages(group),
                 mine.tokens[self.heads],
-                torch.stack([w[:, fitting_queries(window)].sum(1) for window, w, _ in group]).sum(
-                    0
-                ),
+                torch.stack([w[:, for_tokens(window)].sum(1) for window, w, _ in group]).sum(0),
             )
             for group, mine in zip(self.places, self.sums, strict=True)
         ]

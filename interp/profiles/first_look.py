@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from interp.profiles.corpus import TextWindow
     from interp.profiles.kept_rows import KeptRows
 
-FITTING = 8  # queries of a window from which rules and tokens are fitted, about
+FOR_RULES, LEAST, MOST = 600, 4, 8
+"""Queries of a part from which rules are fitted, and of each window, at least and at most."""
+FOR_TOKENS = 8  # queries of a window from which the two tokens are fitted
 GROUPS = 16  # of windows, half of each part: what a resumed run repeats, and a step of the tokens
 
 
@@ -34,9 +36,9 @@ class Sums(StoredArrays):
     """Sums over the queries of one group of windows.
 
     Args:
-        rules: mass on the keys of every rule, of the queries that fit rules and tokens.
+        rules: mass on the keys of every rule, of the queries from which rules are fitted.
         position: mass on every feature of positions.
-        tokens: mass times the vectors of query (after a 1) and key, of these queries.
+        tokens: mass times the vectors of query (after a 1) and key, of those that fit tokens.
         uniform: KL from the uniform row, weighted by the attention off the sink.
         weight: attention off the sink, of every query of every window in order.
         sink: attention on the sink, of the same queries.
@@ -67,6 +69,7 @@ class Look:
         rules: the rules.
         vectors: a vector per token id.
         corpus: documents that tell names and rare words, or what they tell.
+        n_fitted: windows of a part, on which rules are fitted.
     """
 
     def __init__(
@@ -76,9 +79,11 @@ class Look:
         rules: Sequence[KeyRule],
         vectors: Float[Tensor, "token dim"],
         corpus: Iterable[Sequence[int]] | CorpusWords | None,
+        n_fitted: int = 0,
     ) -> None:
         self.model, self.sites, self.rules, self.vectors = model, sites, rules, vectors
         self.reader = TokenReader(model, corpus)
+        self._for_rules = int(np.clip(-(-FOR_RULES // max(n_fitted, 1)), LEAST, MOST))
         self._masks: dict[tuple[TextWindow, tuple[int, ...]], Int[np.ndarray, "rule row byte"]] = {}
         starts = np.cumsum([0, *(site.n_heads for site in sites)])
         self.places = {
@@ -95,6 +100,10 @@ class Look:
             self._masks[window, ids] = np.packbits(masks, axis=-1)
         bits = np.unpackbits(self._masks[window, ids], axis=-1, count=len(ids))
         return torch.from_numpy(bits.view(bool))
+
+    def for_rules(self, window: TextWindow) -> slice:
+        """Return the sampled queries of a window from which rules are fitted."""
+        return slice(None, None, max(1, len(window.queries) // self._for_rules))
 
     def token_vectors(self, window: TextWindow, some: slice = ALL) -> tuple[Tensor, Tensor]:
         """Return the vectors of all or some queries, each after a 1, and of the keys."""
@@ -113,9 +122,9 @@ class Look:
         )
 
 
-def fitting_queries(window: TextWindow) -> slice:
-    """Return the sampled queries of a window from which rules and tokens are fitted."""
-    return slice(None, None, max(1, len(window.queries) // FITTING))
+def for_tokens(window: TextWindow) -> slice:
+    """Return the sampled queries of a window from which the two tokens are fitted."""
+    return slice(None, None, max(1, len(window.queries) // FOR_TOKENS))
 
 
 def first_look(
@@ -140,19 +149,18 @@ def first_look(
     order = {place.start: at for at, place in enumerate(look.places.values())}
 
     def run(window: TextWindow) -> tuple[Tensor, Tensor, Tensor]:
-        some = fitting_queries(window)
+        some, of_tokens = look.for_rules(window), for_tokens(window)
         masks = look.masks(window)[:, some].float().flatten(1)
         places = position_features(window.queries, len(window.ids)).flatten(1)
-        queries, keys = look.token_vectors(window, some)
+        queries, keys = look.token_vectors(window, of_tokens)
         weight, sink = torch.zeros(2, heads, len(window.queries))
         visible = torch.zeros(len(look.sites), len(window.queries), len(window.ids)).bool()
 
         def add(at: slice, rows: AttentionRows) -> None:
             flat = rows.mass.flatten(1)
-            few = rows.mass[:, some]
-            total.rules[at] += (few.flatten(1) @ masks.T).double()
+            total.rules[at] += (rows.mass[:, some].flatten(1) @ masks.T).double()
             total.position[at] += (flat @ places.T).double()
-            total.tokens[at] += queries.T @ (few @ keys)
+            total.tokens[at] += queries.T @ (rows.mass[:, of_tokens] @ keys)
             weight[at], sink[at] = rows.weight, rows.sink
             if kept is not None:
                 kept.add(window, at, rows)
@@ -179,9 +187,7 @@ def row_divergence(
     rows: AttentionRows, log_model: Float[Tensor, "*head row pos"]
 ) -> Float[Tensor, "head row"]:
     """Return the KL divergence of every row from a model's row, times the row's weight, in nats."""
-    negentropy = torch.special.xlogy(rows.mass, rows.mass).sum(-1)
-    negentropy = negentropy - torch.special.xlogy(rows.weight, rows.weight)
-    return negentropy - (rows.mass * log_model.clamp_min(-50)).sum(-1)
+    return rows.negentropy - (rows.mass * log_model.clamp_min(-50)).sum(-1)
 
 
 def groups_of(windows: Sequence[TextWindow]) -> list[list[int]]:

@@ -170,11 +170,15 @@ class ListJudge:
             n, total = len(values), values.var() * len(values)
             if n < FEWEST_MIXED or total <= 0:
                 continue
-            within = [values[:at].var() * at + values[at:].var() * (n - at) for at in range(1, n)]
+            first, second = np.cumsum(values)[:-1], np.cumsum(values**2)[:-1]
+            size = np.arange(1, n)
+            whole, squares = values.sum(), (values**2).sum()
+            within = second - first**2 / size
+            within += squares - second - (whole - first) ** 2 / (n - size)
             at = 1 + int(np.argmin(within))
             low, high = values[:at].mean(), values[at:].mean()
             rare = min(at, n - at) < RARE_MIXED * n
-            if rare or high - low < APART or min(within) > (1 - DIVIDED) * total:
+            if rare or high - low < APART or within.min() > (1 - DIVIDED) * total:
                 continue
             inside = shares[:, one.number] >= values[at]
             sides = [

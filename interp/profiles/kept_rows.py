@@ -20,19 +20,14 @@ if TYPE_CHECKING:
 
 
 class KeptRows:
-    """The attention off the sink of every window, on disk.
+    """The attention off the sink of every window, on disk."""
 
-    Args:
-        n_heads: number of heads of all attentions.
-    """
-
-    def __init__(self, n_heads: int) -> None:
-        self.n_heads = n_heads
+    def __init__(self) -> None:
         self._folder = Path(mkdtemp(prefix="interp-rows-"))
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
 
     def _path(self, window: TextWindow) -> Path:
-        return self._folder / f"{id(window)}.npy"
+        return self._folder / f"{id(window)}.f32"
 
     def has(self, window: TextWindow) -> bool:
         """Return True if the rows of a window are kept."""
@@ -40,13 +35,16 @@ class KeptRows:
 
     def add(self, window: TextWindow, at: slice, rows: AttentionRows) -> None:
         """Keep the rows of some heads of a window."""
-        path, shape = self._path(window), (self.n_heads, *rows.mass.shape[1:])
-        if path.exists():
-            file = np.lib.format.open_memmap(path, "r+")
-        else:
-            file = np.lib.format.open_memmap(path, "w+", np.float32, shape)
-        file[at] = rows.mass.numpy()
+        path = self._path(window)
+        with path.open("r+b" if path.exists() else "wb") as file:
+            file.seek(at.start * rows.mass[0].nbytes)
+            rows.mass.numpy().tofile(file)
 
     def of(self, window: TextWindow, at: slice) -> Float[Tensor, "head row pos"]:
         """Return the rows of some heads of a window."""
-        return torch.from_numpy(np.load(self._path(window), mmap_mode="r")[at].copy())
+        shape = (at.stop - at.start, len(window.queries), len(window.ids))
+        size = 4 * shape[1] * shape[2]
+        values = np.fromfile(
+            self._path(window), np.float32, int(np.prod(shape)), offset=at.start * size
+        )
+        return torch.from_numpy(values.reshape(shape))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
-_JOINT = 5  # passes in which position and entries are fitted together
-_EVERY = 4  # pages per page whose curvature is summed
+_JOINT = 3  # passes in which position and entries are fitted together
+_EVERY = 8  # pages per page whose curvature is summed
 
 
 def newton_step(
@@ -56,7 +56,7 @@ class Refit:
 def refit_with_position(
     lists: Lists,
     pages: Sequence[Page],
-    features: Sequence[Float[Tensor, "feature row pos"]],
+    features: Callable[[], Iterable[Float[Tensor, "feature row pos"]]],
     position: Float[Tensor, "head feature"],
 ) -> Refit:
     """Fit position and entries together, by Newton; a step that does not help is halved."""
@@ -71,7 +71,7 @@ def refit_with_position(
         value = 0.5 * ridge * (trial**2).sum(1, keepdim=True)
         slopes, bend = [], torch.zeros(*here.shape, here.shape[1], dtype=torch.double)
         total, sampled = (torch.zeros(len(here), 1, 1, dtype=torch.double) for _ in range(2))
-        for at, (page, places) in enumerate(zip(pages, features, strict=True)):
+        for at, (page, places) in enumerate(zip(pages, features(), strict=True)):
             parameters = trial[:, :n].float(), trial[:, n:].float()
             slope, nats, bent = slope_of(page, places, *parameters, bent=at % _EVERY == 0)
             slopes.append(slope * free)

@@ -37,6 +37,7 @@ _WITHOUT = tuple(f"without {n + 1}" for n in range(ENTRIES))
 MODELS = ("uniform", "position", "list", *_WITHOUT, "other_head", "swapped_document")
 """Row models that are judged: even, position, the list with and without each entry, controls."""
 DRAWS = 1000
+SMALL = 256  # tokens of the longest window up to which values of all pairs of places are held
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,6 +165,11 @@ class SitePages:
         self.position = description.position[self.place]
         self.used = (self.position != 0).any(0)
         self.offset = description.offset[self.place]
+        longest = max(len(window.ids) for window in listing.windows)
+        self.longest = longest if longest <= SMALL else 0
+        if self.longest:
+            self._features = position_features(np.arange(longest), longest)[self.used]
+        self.of_position = self.logits(self.position)
 
     def page(self, at: int, fold: int = 0) -> Page:
         """Return the page of one window."""
@@ -173,7 +179,7 @@ class SitePages:
             mass,
             visible,
             mass.sum(-1),
-            log_rows(self.logits(at, self.position), visible),
+            log_rows(self.of_position(at), visible),
             sets,
             self._types(sets),
             torch.zeros(mass.shape, dtype=torch.int8),
@@ -193,16 +199,29 @@ class SitePages:
         return torch.from_numpy(np.where(known[at] == ids, at, -1))
 
     def logits(
-        self, at: int, position: Float[Tensor, "head feature"]
-    ) -> Float[Tensor, "head row pos"]:
-        """Return the logits of a model of positions on one window."""
-        window = self.listing.windows[at]
-        return logits_of_position(position, window.queries, len(window.ids))
+        self, position: Float[Tensor, "head feature"]
+    ) -> Callable[[int], Float[Tensor, "head row pos"]]:
+        """Return what gives the logits of a model of positions on a window."""
+        windows = self.listing.windows
+        if not self.longest:
+            return lambda at: logits_of_position(
+                position, windows[at].queries, len(windows[at].ids)
+            )
+        every = logits_of_position(position, np.arange(self.longest), self.longest)
+        return lambda at: self._on(every, windows[at])
 
     def features(self, at: int) -> Float[Tensor, "feature row pos"]:
         """Return the features of positions on one window that the model of position has."""
         window = self.listing.windows[at]
+        if self.longest:
+            return self._on(self._features, window)
         return position_features(window.queries, len(window.ids))[self.used]
+
+    @staticmethod
+    def _on(every: Float[Tensor, "part all all"], window: TextWindow) -> Tensor:
+        """Return the values of all pairs of places on the queries and keys of a window."""
+        rows = every.index_select(1, torch.as_tensor(window.queries))
+        return rows[..., : len(window.ids)].contiguous()
 
 
 def listed_site(
@@ -234,17 +253,18 @@ def listed_site(
     refit = refit_with_position(
         lists,
         [*fitted.values()],
-        [pages.features(at) for at in fitted],
+        lambda: map(pages.features, fitted),
         pages.position[:, pages.used],
     )
     position = torch.zeros_like(pages.position)
     position[:, pages.used] = refit.position
     lists.parameters[:] = refit.entries
+    logits = pages.logits(position)
     mass, by_position, nats, slopes = [], [], [], []
     for at, page in judged.items():
         mass.append(page.seen.sum(1).numpy())
         by_position.append((page.guess * page.weight[..., None]).sum(1).numpy())
-        base = log_rows(pages.logits(at, position), page.visible)
+        base = log_rows(logits(at), page.visible)
         nats.append(_judged(lists, page.on(base), swapped[at].on(base), page))
         slopes.append(slope_of(page, pages.features(at), refit.position, refit.entries)[0])
     advance()
@@ -267,9 +287,10 @@ def listed_site(
 def _chosen(pages: SitePages, fitted: Mapping[int, Page]) -> Lists:
     """Choose the lists on the windows of the fit."""
     even, distance, weight = (torch.zeros(len(pages.position)) for _ in range(3))
+    offset = pages.logits(pages.offset)
     for at, page in fitted.items():
         even += _nats(page, uniform_rows(page.visible))
-        distance += _nats(page, log_rows(pages.logits(at, pages.offset), page.visible))
+        distance += _nats(page, log_rows(offset(at), page.visible))
         weight += page.weight.sum(1)
     sets = pages.listing.sets
     return chosen_lists(

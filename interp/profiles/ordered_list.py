@@ -123,6 +123,8 @@ class Lists:
     def own(self, page: Page, some: Bool[Tensor, " head"] | None = None) -> None:
         """Give every pair of some heads to the first entry that names it."""
         moved = torch.ones(len(self.sets), dtype=torch.bool) if some is None else some
+        if not moved.any():
+            return
         heads, sets, fixed = moved.nonzero().flatten(), self.sets[moved], page.sets.n_sets
         used = torch.unique(sets[(sets >= 0) & (sets < fixed)])
         masks = torch.nn.functional.pad(page.sets.masks(used.tolist()), (0, 0, 0, 0, 0, 1))
@@ -133,10 +135,10 @@ class Lists:
         low, high = torch.tensor(GROUPS).T[:, sets[of_group, entry] - fixed, None]
         held[of_group, entry] = ((ratio >= low) & (ratio < high))[:, None]
         held &= page.sets.kinds[self.kinds[moved]][..., None]
-        owner = torch.zeros(len(heads), *page.visible.shape, dtype=torch.int8)
-        for number in range(ENTRIES, 0, -1):
-            owner.masked_fill_(held[:, number - 1], number)
-        owner *= page.visible
+        # the first of the entries that hold a pair has the largest number from the end
+        from_end = torch.arange(ENTRIES, 0, -1, dtype=torch.int8)[:, None, None]
+        last = (held.to(torch.int8) * from_end).amax(1).mul_(page.visible)
+        owner = (ENTRIES + 1 - last).mul_(last > 0)
         page.owner[moved] = owner
         page.seen[moved] = on_entries(page.mass[moved], owner)
         page.guess[moved] = on_entries(page.base[moved].exp(), owner)

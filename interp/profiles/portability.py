@@ -108,7 +108,8 @@ def portability(
     chosen = chosen_rules(rules, loaded.tokenizer is not None)
     ids = np.concatenate([window.ids for sample in samples.values() for window in sample.windows])
     fitting = [w.ids for sample in samples.values() for w in sample.windows if w.part == 0]
-    look = Look(loaded, sites, chosen, token_vectors(loaded, ids), fitting)
+    vectors, n_fitted = token_vectors(loaded, ids), len(fitting) // len(samples)
+    look = Look(loaded, sites, chosen, vectors, fitting, n_fitted)
     steps = ProfileSteps(
         loaded,
         samples,

@@ -80,9 +80,9 @@ class TokenReads:
         """Return the tokens whose values are above those at matched places."""
         counted = np.ones(len(values), bool) if seen is None else seen
         beyond = values if expected is None else values - expected
-        tried = []
+        tried, of_token = [], places.beyond(beyond, counted)
         for token in places.candidates(beyond, counted, by_place=whole is None):
-            more, count = places.beyond(token, beyond, counted)
+            more, count = of_token(token)
             under = [count, whole][whole is not None]
             assert under is not None
             first = ~self.last
@@ -134,6 +134,7 @@ class _Places:
         size = max(map(len, each))
         documents = np.stack([np.pad(x, (0, size - len(x))) for x in each]).min(0)
         self.known = np.flatnonzero(documents >= LEAST_DOCUMENTS)
+        self.order = np.argsort(self.token, kind="stable")
 
     def summed(self, values: Float[np.ndarray, " place"]) -> Float[np.ndarray, " document"]:
         """Return sums over the places of every document."""
@@ -153,27 +154,43 @@ class _Places:
         return self.known[order[top[order] > 0]].tolist()
 
     def beyond(
-        self, token: int, values: Float[np.ndarray, " place"], kept: np.ndarray
-    ) -> tuple[Float[np.ndarray, " document"], Float[np.ndarray, " document"]]:
-        """Return, by document, the values of a token beyond matched places, and its places.
+        self, values: Float[np.ndarray, " place"], kept: np.ndarray
+    ) -> Callable[[int], tuple[np.ndarray, np.ndarray]]:
+        """Return what gives, by document, a token's values beyond matched places, and its places.
 
         Matched are the places of other tokens whose frequency differs by the smallest factor
         within which there are half as many as of the token.
         """
-        mine, other = kept & (self.token == token), kept & (self.token != token)
-        size = int(self.place.max()) + 1
-        least = min(mine.sum() / 2, other.sum())
-        apart = np.abs(self.often - self.often[mine][:1])
-        near = next(r for r in range(64) if (other & (apart <= r)).sum() >= least)
-        matched = other & (apart <= near)
-        count, every = (np.bincount(self.place[x], minlength=size) for x in (matched, other))
-        mean, broad = (
-            np.bincount(self.place[x], values[x], size) / np.maximum(n, 1)
-            for x, n in ((matched, count), (other, every))
+        shape = (int(self.often.max()) + 1, int(self.place.max()) + 1)
+        classes = np.ravel_multi_index((self.often[kept], self.place[kept]), shape)
+        n = int(np.prod(shape))
+        count, total = (
+            np.bincount(classes, weights, n).reshape(shape) for weights in (None, values[kept])
         )
-        expected = np.where(count > 0, mean, broad)[self.place[mine]]
-        more = np.bincount(self.document[mine], values[mine] - expected, self.n)
-        return more, np.bincount(self.document[mine], minlength=self.n).astype(float)
+
+        def of_token(token: int) -> tuple[np.ndarray, np.ndarray]:
+            mine = self.order[
+                slice(*np.searchsorted(self.token, (token, token + 1), sorter=self.order))
+            ]
+            mine = mine[kept[mine]]
+            place, often = self.place[mine], int(self.often[mine[0]])
+            others, sums = count.copy(), total.copy()
+            others[often] -= np.bincount(place, minlength=shape[1])
+            sums[often] -= np.bincount(place, values[mine], shape[1])
+            least = min(len(mine) / 2, others.sum())
+
+            def near(reach: int) -> slice:
+                return slice(max(often - reach, 0), often + reach + 1)
+
+            reach = next(r for r in range(64) if others[near(r)].sum() >= least)
+            matched, of_matched = (x[near(reach)].sum(0) for x in (others, sums))
+            every, of_every = others.sum(0), sums.sum(0)
+            mean, broad = of_matched / np.maximum(matched, 1), of_every / np.maximum(every, 1)
+            expected = np.where(matched > 0, mean, broad)[place]
+            more = np.bincount(self.document[mine], values[mine] - expected, self.n)
+            return more, np.bincount(self.document[mine], minlength=self.n).astype(float)
+
+        return of_token
 
 
 def _row(token: str, share: float, more: Number, p: float) -> dict[str, Any]:

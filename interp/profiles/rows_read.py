@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,6 +42,12 @@ class AttentionRows:
     weight: Float[Tensor, "head row"]
     sink: Float[Tensor, "head row"]
     call: Call | None = None
+
+    @cached_property
+    def negentropy(self) -> Float[Tensor, "head row"]:
+        """Sum of p log p of every row, times its weight, in nats."""
+        entropies = torch.special.xlogy(self.mass, self.mass).sum(-1)
+        return entropies - torch.special.xlogy(self.weight, self.weight)
 
     @classmethod
     def of(

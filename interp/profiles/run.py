@@ -137,7 +137,7 @@ def profile(
     windows = sample.windows
     ids = np.concatenate([window.ids for window in windows])
     fitting = [window.ids for window in windows if window.part == FITTED]
-    look = Look(loaded, sites, chosen, token_vectors(loaded, ids), fitting)
+    look = Look(loaded, sites, chosen, token_vectors(loaded, ids), fitting, len(fitting))
     measured_effects = EffectOptions(
         prediction_of(loaded, sites, seed) if effects else "not asked for",
         n_ablated,
@@ -155,7 +155,7 @@ def profile(
         progress=progress,
         total=2 * (len(windows) + len(sites)) + 8 + measured_effects.n_steps(windows),
     )
-    groups, kept = groups_of(windows), KeptRows(look.n_heads)
+    groups, kept = groups_of(windows), KeptRows()
     sizes = [len(group) for group in groups]
     sums = steps.phase(
         [f"sums {at}" for at in range(len(groups))],

@@ -19,14 +19,14 @@ from interp.profiles.steps import StoredArrays
 from interp.profiles.token_model import token_logits
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int
+    from jaxtyping import Float, Int
     from torch import Tensor
 
     from interp.profiles.corpus import TextWindow
 
 RUNGS = ("uniform", "offset", "position", "rules", "tokens")
-CONTROLS = ("other_head", "random_keys", "swapped_document")
-"""Descriptions that should fail: the rules of another head, on other keys, on another document."""
+CONTROLS = ("swapped_document",)
+"""Descriptions that should fail: the rules on another document."""
 MEASURES = ("weight", "sink", "entropy", "distance", "largest")
 KEYS = 3  # keys of a query that are kept for examples
 
@@ -129,7 +129,7 @@ def _one(
     masks = look.masks(window).float()
     swapped = look.masks(window, np.resize(np.asarray(other.ids), n).tolist()).float()
     position = logits_of_position(description.position, rows, n)
-    models = RowModels(look, window, description, masks, swapped, position, seed)
+    models = RowModels(look, window, description, masks, swapped, position)
     out = _empty(heads, len(rows), n, n_rules)
     edges = WindowEdges(window, look.sites, heads, n_edges, n_rules, seed)
     sites = {place.start: site for site, place in look.places.items()}
@@ -196,14 +196,11 @@ class RowModels:
         masks: Tensor,
         swapped: Tensor,
         position: Tensor,
-        seed: int,
     ) -> None:
         self.look, self.window, self.description = look, window, description
         self.masks, self.swapped, self.position = masks, swapped, position
         self.offset = logits_of_position(description.offset, window.queries, len(window.ids))
         self.vectors = look.token_vectors(window)
-        self.rng = np.random.default_rng([seed, *window.ids[:8], window.offset])
-        self._random: tuple[Tensor, Tensor] | None = None
 
     def of(self, at: slice, visible: Tensor) -> Any:
         """Yield log probabilities in the order of `RUNGS` and `CONTROLS`."""
@@ -220,16 +217,4 @@ class RowModels:
         yield log_rows(logits, visible)
         tokens = token_logits(self.description.tokens[at], *self.vectors)
         yield log_rows(logits + tokens, visible)
-        yield log_rows(rows(own_rules.roll(1, 0), self.masks), visible)
-        yield log_rows(rows(own_rules, self._on_random_keys(visible)), visible)
         yield log_rows(rows(own_rules, self.swapped), visible)
-
-    def _on_random_keys(self, visible: Bool[Tensor, "row pos"]) -> Tensor:
-        """Return the rules on as many keys of every row, drawn among those that it sees."""
-        if self._random is None or not bool((self._random[0] == visible).all()):
-            places = np.tile(np.arange(visible.shape[1]), (len(visible), 1))
-            for row, seen in zip(places, visible.numpy(), strict=True):
-                row[seen] = self.rng.permutation(row[seen])
-            index = torch.from_numpy(places).expand(self.masks.shape)
-            self._random = visible, self.masks.gather(2, index)
-        return self._random[1]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from interp.core.errors import InterpError, OptionError
+from interp.core.memory import return_freed
 from interp.core.shards import Shard
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class ProfileSteps:
                 self.at += sizes[at]
             elif at in mine:
                 results[at] = make(at)
+                return_freed()
                 if self.kept is not None:
                     self.kept.add({name: results[at].to_bytes()})
         if self.shard is not None:

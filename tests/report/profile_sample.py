@@ -28,7 +28,6 @@ def numbers(head: int, rules: float) -> dict[str, tuple[float, str]]:
         "explained_tokens": (0.7, PATTERN),
         "needs_context": (0.3, PATTERN),
         "beyond_position": (rules - 0.1 * (head + 1), PATTERN),
-        "control_other_head": (0.05, PATTERN),
         "control_swapped_document": (0.08, PATTERN),
         "loss_without": (0.012 * head, "nats per token"),
     }
