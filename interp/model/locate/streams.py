@@ -193,7 +193,8 @@ def _around(
         scale = _factor(_rest(event.given, pre), attention)
         if scale is None:
             continue
-        before, mid = event.given.reshape(pre.shape), Where(event.name, "in", event.run)
+        reader = _reader(event, written)
+        before, mid = event.given.reshape(pre.shape), Where(reader.name, "in", reader.run)
         after = written[at + 1 :]
         normed = event.returned
         if (
@@ -218,6 +219,24 @@ def _around(
             if a is not None:
                 return None, {"scale": 1.0, "mlp_out": Where(event.name, "out", event.run, a)}
     return None
+
+
+def _reader(event: Event, written: list[Event]) -> Event:
+    """Return the module that reads a stream: that around several inner ones that do (OLMo 2)."""
+    x = event.given
+    assert x is not None
+    reading = [
+        e
+        for e in written
+        if e.given is not None and e.given.shape == x.shape and torch.equal(e.given.to(x.device), x)
+    ]
+    beside = [e for e in reading if not f"{event.name}.".startswith(f"{e.name}.")]
+    beside = [e for e in beside if not e.name.startswith(f"{event.name}.")]
+    if not beside:
+        return event
+    names = [f"{e.name}." for e in (event, *beside)]
+    around = [e for e in reading if all(name.startswith(f"{e.name}.") for name in names)]
+    return around[0] if around else event
 
 
 def _with_another(
