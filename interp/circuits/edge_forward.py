@@ -28,8 +28,9 @@ from interp.causal.game.patching import tiled
 from interp.causal.game.replay import Wanted
 from interp.causal.game.verify import reuse_of
 from interp.causal.gate_derivatives import frozen
-from interp.circuits.edge_run import EdgeRun, ReaderGroup
+from interp.circuits.edge_run import EdgeRun
 from interp.circuits.node_outputs import paired_outputs
+from interp.circuits.reader_inputs import ReaderGroup
 from interp.circuits.residual_graph import ResidualGraph
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.core.interrupts import held
@@ -211,6 +212,10 @@ class _SoftRun(EdgeRun):
             return
         other, reader = self.edges.other, groups[0].readers[0]
         delta = [self.live[u][0] - other.out[:, :, u] for u in range(reader.n_before)]
+        for norm in self.graph.norms:
+            for u in range(norm.heads.start, min(norm.heads.stop, reader.n_before)):
+                delta[u] = torch.zeros_like(delta[u])
         weights = torch.stack([group.mask[0] for group in groups])
         inputs = other.read(reader) + torch.einsum("ru,ubpd->rbpd", weights, torch.stack(delta))
-        yield from zip(groups, inputs, strict=True)
+        sums = zip(groups, inputs, strict=True)
+        yield from self._with_norms(sums, -weights[:, None], from_live=False)

@@ -10,18 +10,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from interp.causal.game.patching import rebuilt, restricted, tensors_in, tiled
-from interp.causal.game.replay import Wanted
 from interp.circuits.attention_parts import AttentionTensors, attention_tensors, set_parts
-from interp.circuits.node_outputs import NodeOutputs, z_of_heads
-from interp.circuits.residual_graph import Layer, Reader, ResidualGraph
-from interp.circuits.stream_hooks import Watch, replace_first, replaced_blocks, watched
+from interp.circuits.node_outputs import z_of_heads
+from interp.circuits.reader_inputs import MixedRuns, ReaderGroup, ReaderInputs
+from interp.circuits.residual_graph import Layer, Reader
+from interp.circuits.stream_hooks import replace_first, replaced_blocks, watched
 from interp.core.errors import UnreadableAttention
 from interp.core.interrupts import holding
 from interp.model.calls.call import Call
@@ -35,35 +34,14 @@ if TYPE_CHECKING:
 
     from interp.attribution.roles import NormRole
 
-_FEW = 4  # writers per group up to which adding them one by one is faster
 _KEPT = 8  # times the stream: largest size of a block's output that is kept
-_AT_ONCE = 2**25  # largest number of elements of all groups' inputs together
 
 
 class _Stop(Exception):
     """Signal that a block was run as far as needed."""
 
 
-@dataclass(eq=False)
-class ReaderGroup:
-    """Readers that read the same input."""
-
-    mask: Float[Tensor, "copy writer"]
-    readers: list[Reader]
-
-
-class MixedRuns(Protocol):
-    """Two recorded runs, and what a forward pass that mixes them reads (see `EdgeForward`)."""
-
-    graph: ResidualGraph
-    base: NodeOutputs
-    other: NodeOutputs
-    wanted: Wanted | None
-    unembedding: str | None
-    outputs: dict[int, Any]
-
-
-class EdgeRun(Watch):
+class EdgeRun(ReaderInputs):
     """Forward pass under masks."""
 
     def __init__(
@@ -74,8 +52,7 @@ class EdgeRun(Watch):
         *,
         in_place: bool = False,
     ) -> None:
-        self.edges, self.graph, self.mask = edges, edges.graph, mask
-        self.copies, self.norms, self.freezing = len(mask), norms, False
+        super().__init__(edges, mask, norms)
         base = edges.base
         self.gone = torch.zeros(len(mask), base.out.shape[2], dtype=torch.bool)
         if in_place:
@@ -94,10 +71,6 @@ class EdgeRun(Watch):
         # with replaced writers alone, nobody reads what the others write one by one
         self.recorded = max(self.groups, default=-1) if in_place else layers
         self.start = min([*self.groups, *self._layers_of_gone()], default=layers)
-        # writers by number, `[copy or 1, batch, pos, d_model]`; from the base run before the start
-        self.live: dict[int, Tensor] = {
-            i: base.out[None, :, :, i] for i in range(base.out.shape[2])
-        }
         self.mode = "live"
         self.found: Any = None
         self.parts: dict[int, dict[Reader, AttentionTensors]] = {}
@@ -134,44 +107,6 @@ class EdgeRun(Watch):
         where = gone.to(x.device)[:, None, None, None]
         other = self.edges.other.out[None, :, :, writer].to(x)
         return torch.where(where, other, self._shaped(x)).flatten(0, 1)
-
-    # --- inputs of groups -------------------------------------------------------------------------
-
-    def _inputs(
-        self, groups: list[ReaderGroup], live: Tensor
-    ) -> Iterator[tuple[ReaderGroup, Float[Tensor, "row pos d_model"]]]:
-        """Yield the input of each group, given the residual stream of this run."""
-        if not groups:
-            return
-        ones = torch.stack([g.mask.ne(0).any(0) for g in groups]).any(0)
-        zeros = torch.stack([g.mask.ne(1).any(0) for g in groups]).any(0)
-        from_live = int(zeros.sum()) <= int(ones.sum())
-        wanted = (zeros if from_live else ones).nonzero().flatten().tolist()
-        other, batch = self.edges.other, live.shape[0] // self.copies
-        start = (
-            live.reshape(self.copies, batch, *live.shape[1:])
-            if from_live
-            else other.read(groups[0].readers[0])[None]
-        )
-        steps = [other.out[None, :, :, u] - self.live[u] for u in wanted]
-        weights = torch.stack([1 - g.mask if from_live else -g.mask for g in groups])
-        at_once = max(1, _AT_ONCE // start.numel())
-        if self.copies == 1 and int(weights.ne(0).sum()) > _FEW * len(groups):
-            flat = torch.cat(steps).flatten(
-                1
-            )  # masks of a whole circuit: groups differ in many writers
-            for first in range(0, len(groups), at_once):
-                some = groups[first : first + at_once]
-                changes = weights[first : first + at_once, 0][:, wanted] @ flat
-                for group, x in zip(some, changes, strict=True):
-                    yield group, start[0] + x.reshape(start.shape[1:])
-            return
-        for group, weight in zip(groups, weights, strict=True):
-            total = start.expand(self.copies, *start.shape[1:]).clone()
-            for u, step in zip(wanted, steps, strict=True):
-                if bool(weight[:, u].any()):
-                    total += weight[:, u][:, None, None, None] * step
-            yield group, total.flatten(0, 1)
 
     # --- blocks ---------------------------------------------------------------------------------
 

@@ -112,7 +112,7 @@ def _written(
 
     graph = ResidualGraph.of(model)
     clean, corrupted = paired_outputs(graph, [list(ids)], [list(other)])
-    change = (clean.out - corrupted.out)[0].float().cpu()
+    change = -graph.changes_alone(corrupted.out, clean.out)[0].float().cpu()
     unembedding = embeddings(model).W_U.float().cpu()
     changes, places = {}, list(named) or [len(ids) - 1]
     for name in names:

@@ -25,7 +25,7 @@ class NodeOutputs:
     """Activations of one run of a model, by node.
 
     Args:
-        out: Output of each writer, as added to the stream.
+        out: Output of each writer, as added to the stream, or to the sum that a norm reads.
         streams: By layer, the stream that enters the block and the stream that its MLP reads; the
             last entry is the stream that leaves the last block.
         z: By layer, the outputs (z) of all heads concatenated, as the output projection reads them.
@@ -121,7 +121,7 @@ def paired_outputs(
             f"({a.out.shape[0]} and {b.out.shape[0]} prompts): the two sides of each pair "
             "need equal lengths"
         )
-    delta = a.out - b.out
+    delta = graph.changes(a.out, b.out)
     for reader in graph.readers:
         if reader.part in ("k", "v") or reader.head > 0:
             continue

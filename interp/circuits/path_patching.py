@@ -163,7 +163,7 @@ class _Paths:
             for reader in readers:
                 if at < reader.n_before:
                     mask[graph.reader_index[reader.name], at] = 0
-        delta = (out - base.out).cumsum(2)
+        delta = graph.changes(out, base.out).cumsum(2)
         streams = list(base.streams)
         for reader in readers:
             pair = list(streams[reader.order])

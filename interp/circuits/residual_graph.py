@@ -3,8 +3,9 @@
 Writers, in the order in which they write: `embed` (the first stream, positions included), every
 head (`L0H3`), every MLP (`mlp0`). Readers: the three inputs of every head (`L0H3.q`, `.k`, `.v`),
 every MLP (`mlp0`) and `logits`. A reader reads the sum of all writers before it, and of constants
-(biases) that belong to no writer. With grouped-query attention every query head has its own inputs:
-`L0H3.k` is the key as head 3 uses it.
+(biases) that belong to no writer. Where a norm follows the output projection (`OutputNorm`), a
+head writes its part of the sum that the norm reads, and a reader reads the norm of the sum. With
+grouped-query attention every query head has its own inputs: `L0H3.k` is the key as head 3 uses it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
+    from interp.circuits.output_norm import OutputNorm
     from interp.model.calls.sites import Site
     from interp.model.locate.head_outputs import HeadOutputs
     from interp.model.model import Model
@@ -49,6 +51,7 @@ class Layer:
     """One block: its attention, whether it has an MLP, and the module through which the MLP reads.
 
     `middle` is None where the MLP reads the stream that enters the block, in parallel to attention.
+    `norm` is the module through which the sum of the heads enters the stream, if there is one.
     """
 
     order: int
@@ -56,6 +59,7 @@ class Layer:
     block: str
     has_mlp: bool
     middle: str | None
+    norm: str | None = None
 
     @property
     def parallel(self) -> bool:
@@ -133,10 +137,65 @@ class ResidualGraph:
         return {layer.site: layer.order for layer in self.layers}
 
     def head_outputs(self, layer: Layer) -> HeadOutputs:
-        """Return the map from the outputs of a layer's heads to what they add to the stream."""
-        from interp.model.locate.head_outputs import head_outputs, writing_weights
+        """Return the map from the outputs (z) of a layer's heads to what they write."""
+        from interp.model.locate.head_outputs import HeadOutputs, head_outputs, writing_weights
 
-        return head_outputs(writing_weights(self.model, layer.site), None, gated=True)
+        weights = writing_weights(self.model, layer.site)
+        if layer.norm is not None:
+            return HeadOutputs(weights.W_O, weights.b_O, weights.b_O.new_zeros(()), None)
+        return head_outputs(weights, None, gated=True)
+
+    @cached_property
+    def norms(self) -> tuple[OutputNorm, ...]:
+        """The norms through which the sums of heads enter the stream."""
+        from interp.attribution.roles import NormRole
+        from interp.circuits.output_norm import OutputNorm
+        from interp.model.locate.head_outputs import writing_weights
+
+        norms = []
+        for layer in self.layers:
+            if layer.norm is None:
+                continue
+            weights = writing_weights(self.model, layer.site)
+            norm, writing = weights.output_norm, weights.layout.o
+            assert norm is not None
+            assert not isinstance(writing, str)
+            role = NormRole(layer.norm, norm, (norm.width,))
+            module = self.model.module.get_submodule(layer.norm)
+            heads = self.heads_of(layer)
+            norms.append(OutputNorm(layer.order, heads, module, role, weights.b_O, writing.scale))
+        return tuple(norms)
+
+    def changes(
+        self, new: Float[Tensor, "batch pos writer d_model"], old: Tensor
+    ) -> Float[Tensor, "batch pos writer d_model"]:
+        """Return the change of the stream at each writer when every writer writes `new`.
+
+        The change of a sum that enters through a norm stands at the last of its heads.
+        """
+        import torch
+
+        changes = new - old
+        for norm in self.norms:
+            with torch.no_grad():
+                added = [norm.added(x[:, :, norm.heads].sum(2)) for x in (new, old)]
+            changes[:, :, norm.heads] = 0
+            changes[:, :, norm.heads.stop - 1] = added[0] - added[1]
+        return changes
+
+    def changes_alone(
+        self, new: Float[Tensor, "batch pos writer d_model"], old: Tensor
+    ) -> Float[Tensor, "batch pos writer d_model"]:
+        """Return the change of the stream when one writer at a time writes `new`."""
+        import torch
+
+        changes = new - old
+        for norm in self.norms:
+            total = old[:, :, norm.heads].sum(2, keepdim=True)
+            with torch.no_grad():
+                exchanged = norm.added(total + changes[:, :, norm.heads])
+                changes[:, :, norm.heads] = exchanged - norm.added(total)
+        return changes
 
     def heads_of(self, layer: Layer) -> slice:
         """Return the slice of writers that are the heads of a layer."""
@@ -192,6 +251,7 @@ class ResidualGraph:
 
 def _layer(model: Model, order: int, site: Site) -> Layer:
     from interp.model.locate.find_layout import layouts
+    from interp.model.locate.head_outputs import writing_weights
 
     where = f"{site.name} ({site.module})"
     streams = site.streams
@@ -213,10 +273,6 @@ def _layer(model: Model, order: int, site: Site) -> Layer:
     writing = layouts(model).sites[site].o
     if isinstance(writing, str):
         raise UnreadableAttention(writing)
-    if writing.after is not None:
-        raise UnreadableAttention(
-            f"{where}: {writing.after} stands between the heads' results and the stream, as in "
-            "Gemma 2, so what one head writes depends on the others; patch heads instead of edges"
-        )
     middle = mid.module if has_mlp and mid is not None else None
-    return Layer(order, site, pre.module, has_mlp, middle)
+    normed = writing_weights(model, site).output_norm is not None
+    return Layer(order, site, pre.module, has_mlp, middle, writing.after if normed else None)

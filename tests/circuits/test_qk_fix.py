@@ -30,6 +30,7 @@ from interp.core.prompts import Prompts
 
 QK = ("q", "k")
 FAMILIES = ("gpt2", "llama", "gpt_neox", "falcon", "granite", "qwen3")
+NORMED = [pytest.param(name, marks=pytest.mark.slow) for name in ("gemma3", "olmo2")]
 
 
 def edges_fixed(pair: Any, at: Any = "clean") -> Any:
@@ -153,7 +154,7 @@ def z_of(graph: ResidualGraph, order: int, edges: EdgeForward, mask) -> torch.Te
     return seen[-1].reshape(len(CLEAN), -1, site.n_heads, site.d_v)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [*FAMILIES, *NORMED])
 def test_scores_are_the_change_of_z_in_a_real_forward(name) -> None:
     pair, graph = pair_of(name), graph_of(name)
     scores = edges_fixed(pair)

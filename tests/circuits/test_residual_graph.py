@@ -21,6 +21,8 @@ CORRUPTED = torch.tensor([[5, 6, 7, 8, 1, 2, 3, 4, 21, 22], [9, 33, 20, 40, 33, 
 # sequential and side by side, grouped queries, rotary, code of their own, rows, scaled branches
 FAMILIES = ("gpt2", "llama", "gpt_neox", "gpt_neo", "falcon", "opt", "mixtral", "granite", "qwen3")
 
+NORMED = [pytest.param(name, marks=pytest.mark.slow) for name in ("gemma3", "olmo2")]
+
 
 @cache
 def model_of(name: str) -> interp.Model:
@@ -130,13 +132,13 @@ def test_denoising_exchanges_the_runs():
     close(back.run(mask), slow)
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt_neox", "gpt_neo", "qwen3", "falcon"])
+@pytest.mark.parametrize("name", ["llama", "gpt_neox", "gpt_neo", "qwen3", "falcon", *NORMED])
 @pytest.mark.parametrize("part", ["q", "k", "v"])
 def test_one_path_equals_real_forwards_with_hooks(name, part):
     """Layer 1 reads its stream with one writer exchanged; then one head runs on what it read."""
     model, graph, edges = model_of(name), graph_of(name), edges_of(name)
     layer, head, writer = graph.layers[1], 4, graph.writer("L0H3")
-    delta = edges.other.out[:, :, writer] - edges.base.out[:, :, writer]
+    delta = graph.changes_alone(edges.other.out, edges.base.out)[:, :, writer]
     block = model.module.get_submodule(layer.block)
 
     def shifted(module, args, kwargs):
@@ -175,9 +177,9 @@ def test_freezing_the_norm_makes_the_reader_linear():
     assert float((exact[1] - exact[0] / 2).abs().max()) > 1e-3
 
 
-@pytest.mark.parametrize("name", ["gemma2", "bert", "t5", "albert", "olmo2"])
+@pytest.mark.parametrize("name", ["bert", "t5", "albert", "openai-gpt"])
 def test_models_that_are_no_such_graph_are_refused_by_name(name):
-    with pytest.raises(UnreadableAttention, match=r"stands between|post-norm|stacks|several times"):
+    with pytest.raises(UnreadableAttention, match=r"post-norm|stacks|several times"):
         ResidualGraph.of(model_of(name))
 
 
@@ -238,7 +240,7 @@ def value_read(edges, mask, layer, norm="freeze"):
     return seen[-1]
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [*FAMILIES, *NORMED])
 def test_a_node_replaced_where_it_writes_equals_its_edges_patched_one_by_one(
     name, monkeypatch
 ) -> None:

@@ -75,7 +75,7 @@ def test_an_edge_between_heads_is_that_of_gpt2_written_out() -> None:
     assert edges.nodes[place[f"L1H{head}@{query}"]].activation == pytest.approx(float(out.norm()))
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama", "gptj", "bloom"])
+@pytest.mark.parametrize("name", ["gpt2", "llama", "gptj", "bloom", "gemma3", "olmo2"])
 def test_edges_and_biases_sum_to_every_activation(name: str) -> None:
     model = of_family(name)
     edges = direct_edges(model, IDS, mass=0.95, most=3)
@@ -260,6 +260,6 @@ def test_requests_that_cannot_be_met() -> None:
     with pytest.raises(OptionError, match="not a share"):
         attribution_graph(model, IDS, node_share=1.5)
     with pytest.raises(UnreadableAttention):
-        attribution_graph(of_family("gemma2"), IDS)
+        attribution_graph(of_family("bert"), IDS)
     with pytest.raises(OptionError, match="at most"):
         attribution_graph(interp.load("planted:induction"), list(range(4, 60)) * 18)

@@ -27,6 +27,7 @@ from interp.circuits.attention_parts import (
     probabilities,
     scores_of,
 )
+from interp.circuits.node_outputs import z_of_heads
 from interp.circuits.residual_graph import Layer, Reader, ResidualGraph
 from interp.circuits.steps import advance
 from interp.circuits.stream_hooks import Watch, watched
@@ -238,6 +239,25 @@ class Backward(Watch):
             trust(z, ends, self._ruled.trusted)
         call.z = as_is(call.z, z)
 
+    def entering(
+        self, change: Float[Tensor, "batch pos writer d_model"], writers: slice
+    ) -> Float[Tensor, "batch pos writer d_model"]:
+        """Return the change of the stream to first order in changes of what writers write."""
+        norms = [
+            norm
+            for norm in self.graph.norms
+            if norm.heads.start < writers.stop and norm.heads.stop > writers.start
+        ]
+        change = change.clone() if norms else change
+        for norm in norms:
+            layer, heads, frozen = self.graph.layers[norm.order], norm.heads, self.rules.norm
+            z = z_of_heads(layer, self.z[norm.order])
+            total = self.graph.head_outputs(layer).unscaled(z).sum(2)
+            change[:, :, heads] = norm.first_order(
+                change[:, :, heads], total, frozen=frozen == "freeze"
+            )
+        return change
+
     # --- gradients of readers -------------------------------------------------------------------
 
     def readers(self) -> Iterator[tuple[Reader, Float[Tensor, "batch pos d_model"]]]:
@@ -282,6 +302,7 @@ def edge_scores(
     n = len(graph.writers)
     scores = delta.new_zeros(len(delta), len(graph.readers), n)
     first, end = (0, n) if writers is None else (writers.start, writers.stop)
+    delta = run.entering(delta, slice(first, end))
     for i in range(len(graph.readers)) if readers is None else readers:
         reader = graph.readers[i]
         last = min(end, reader.n_before)

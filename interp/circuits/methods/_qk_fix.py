@@ -128,8 +128,8 @@ class _Patched:
         self.pair, self.scored, self.moved = pair, scored, moved
         clean = at == "clean"
         self.inputs = pair.clean if clean else pair.corrupted
-        self.delta = -pair.delta if clean else pair.delta  # from this run's value to the other's
-        self.other = pair.on_corrupted if clean else pair.on_clean
+        mine, self.other = (pair.on_clean, pair.on_corrupted)[:: 1 if clean else -1]
+        self.delta = self.graph.changes_alone(self.other.out, mine.out)
         self.reading = False
         self.found: Any = None
         self.calls: dict[int, Call] = {}
