@@ -166,6 +166,13 @@ class ResidualGraph:
             norms.append(OutputNorm(layer.order, heads, module, role, weights.b_O, writing.scale))
         return tuple(norms)
 
+    def norm_notes(self, how: str = "it is computed again for every patch") -> tuple[str, ...]:
+        """Return the remark that heads are added through a norm, and what is done with it."""
+        if not self.norms:
+            return ()
+        count = f"in {len(self.norms)} of {len(self.layers)} layers"
+        return (f"{count} the sum of the heads is added to the stream through a norm: {how}",)
+
     def changes(
         self, new: Float[Tensor, "batch pos writer d_model"], old: Tensor
     ) -> Float[Tensor, "batch pos writer d_model"]:

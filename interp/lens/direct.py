@@ -25,6 +25,7 @@ from interp.lens.finish import (
 )
 from interp.lens.stream_writers import EMBEDDING, StreamWriters
 from interp.model.content import model_provenance
+from interp.model.locate.norms import HELD_NORMS
 from interp.model.model_argument import takes_model
 from interp.model.precision import why_inexact
 from interp.model.sources.placement import require_one_device
@@ -50,9 +51,10 @@ def direct_logit_attribution(
 ) -> ResultRows:
     """Split a logit into what each head, each MLP, the embedding and the biases add to it directly.
 
-    The scale of the final norm is held at its value on this input; its gain, centring and bias
-    are folded exactly, so that the parts sum to the logit up to rounding, which is checked. Effects
-    through later layers are not included: a head that acts through others may contribute nothing.
+    The scales of the final norm, and of norms between heads and the stream (Gemma 2), are held at
+    their values on this input; gain, centring and bias are folded exactly, so that the parts sum to
+    the logit up to rounding, which is checked. Effects through later layers are not included: a
+    head that acts through others may contribute nothing.
 
     Args:
         model: the loaded model.
@@ -143,6 +145,7 @@ def direct_logit_attribution(
         "prompts": {"design": "one prompt", "n": 1},
         "seed": None,
         "made_by": "interp.lens.direct_logit_attribution",
+        "norms": HELD_NORMS,
     }
     notes = {} if end.cap is None else {"soft cap": end.cap}
     table = HeadTable.from_records(records, {(model.name, metric): about})

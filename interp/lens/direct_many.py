@@ -20,6 +20,7 @@ from interp.lens.finish import Finish, finish, model_layers, predicting_stack, r
 from interp.lens.stream_writers import StreamWriters
 from interp.model.content import result_provenance
 from interp.model.locate.head_outputs import head_outputs
+from interp.model.locate.norms import HELD_NORMS
 from interp.model.model_argument import takes_model
 from interp.model.precision import why_inexact
 from interp.model.sources.placement import require_one_device
@@ -128,6 +129,7 @@ def direct_logits(
         split=split,
         position=position,
         null_draws=n_random,
+        norms=HELD_NORMS,
     )
     assert end is not None
     unit = "logit" if end.cap is None else "logit before the cap"

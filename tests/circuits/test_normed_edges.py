@@ -5,14 +5,22 @@ from __future__ import annotations
 from functools import cache
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
+from circuits.contrasts import induction_pairs
 from circuits.slow_families import FAMILIES, HEADS, forward
 from torch import Tensor
 
 import interp
 from interp.attribution.rules import Rules
 from interp.circuits.edge_forward import EdgeForward, SoftEdges
+from interp.circuits.methods import (
+    attribution_patching,
+    exact_patching,
+    gim_patching,
+    verified_edges,
+)
 from interp.circuits.methods._attribution import RunPair, edges_by_gradient, nodes_by_gradient
 from interp.circuits.methods._exact import node_effects
 from interp.circuits.methods._gradients import Passes
@@ -257,3 +265,24 @@ def test_a_path_through_two_hops_equals_plain_hooks(name, few):
             plain | {"L2H0": out["L2H0"]},
         )
     close(paths.effect(route), value(edges.base.logits) - value(logits))
+
+
+@pytest.mark.parametrize("name", ["gemma2", "phi"])
+def test_results_say_what_is_done_with_the_norm(name):
+    model = edges_of(name).model
+    pairs = induction_pairs(model, 12, length=4)
+    clean, corrupted = pairs.values(model)
+    task = pairs.some(np.flatnonzero(clean > corrupted).tolist())
+    found = [
+        attribution_patching(model, task),
+        gim_patching(model, task),
+        exact_patching(model, task),
+        exact_patching(model, task, "edge", norm="freeze"),
+        verified_edges(model, task),
+    ]
+    through = "in 3 of 3 layers the sum of the heads is added to the stream through a norm: "
+    said = [[x.removeprefix(through) for x in f.notes if x.startswith(through)] for f in found]
+    again = ["it is computed again for every patch"]
+    want = [["gradients go through it"], ["its scale is held"], again]
+    want += [["its scale is held in edges"], again]
+    assert said == (want if name == "gemma2" else [[]] * 5)

@@ -41,10 +41,13 @@ def by_gradient(
     units: Units,
     what: str = "gradients",
     signed: bool = True,
-    notes: tuple[str, ...] = (),
+    frozen: bool = False,
     tables: Callable[[list[Mapping[str, Array]]], Tables] = lambda rows: {},
 ) -> Found:
-    """Score all writers, and at the level "edge" all edges, by a function of a pair of runs."""
+    """Score all writers, and at the level "edge" all edges, by a function of a pair of runs.
+
+    `frozen`: the functions hold the scales of norms.
+    """
     graph, passes = ResidualGraph.of(model), Passes()
     of_nodes = np.zeros((len(graph.writers), len(task)))
     names = graph.edges if level == "edge" else ()
@@ -86,7 +89,7 @@ def by_gradient(
         passes.forwards,
         passes.backwards,
         signed,
-        notes,
+        graph.norm_notes("its scale is held" if frozen else "gradients go through it"),
         tables(rows),
         measured="estimated by gradients, not patched",
     )

@@ -128,7 +128,7 @@ def acdc(
         forwards=runs.forwards,
         backwards=runs.backwards,
         tables=tables,
-        notes=(_note(search, chosen, threshold, unit, level),),
+        notes=(_note(search, chosen, threshold, unit, level), *graph.norm_notes()),
         measured="removed after others: the sum over its kept edges" if level == "edge" else parts,
         **edges,
     )

@@ -218,4 +218,5 @@ def _by_rules(model: Model, task: ContrastTask, level: str, rules: Rules) -> Fou
         lambda pair: nodes_by_gradient(pair, rules=rules),
         lambda pair: edges_by_gradient(pair, rules=rules),
         units=units(lambda graph: 1),
+        frozen=rules.norm == "freeze",
     )

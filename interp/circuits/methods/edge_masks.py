@@ -125,7 +125,7 @@ def edge_masks(
         tables=tables,
         columns="restarts",
         measured="trained gate",
-        notes=(_note(rows, sets, best, target, len(names), level),),
+        notes=(_note(rows, sets, best, target, len(names), level), *graph.norm_notes()),
         **edges,
     )
 

@@ -34,7 +34,7 @@ def exact_patching(
 
     denoise: patch the corrupted run with one clean value instead: this finds what is sufficient,
     where the default finds what is necessary. norm: `exact`, or `freeze`: the reader's norm keeps
-    its scale.
+    its scale, and so does a norm through which heads are added.
 
     Cost: One forward pass per node; per edge at the level of edges.
 
@@ -78,5 +78,6 @@ def exact_patching(
         names,
         of_edges,
         passes,
+        notes=graph.norm_notes(*(["its scale is held in edges"] if norm == "freeze" else [])),
         measured="restored alone, all else corrupted" if denoise else "patched alone",
     )

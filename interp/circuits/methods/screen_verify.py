@@ -116,7 +116,7 @@ def screen_verify(
         task.task.unit,
         forwards=screen.forwards + passes,
         backwards=screen.backwards,
-        notes=(text,),
+        notes=(text, *graph.norm_notes()),
         tables={"backups": rows} if backups else {},
         measured=tuple(
             NOT if n in unmeasured else ALONE + (f", and with {out} out" if out else "")

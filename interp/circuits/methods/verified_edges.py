@@ -273,7 +273,7 @@ def _notes(
             " nodes belong to it; max_evaluations="
             f"{runs.forwards + candidates - patched + SEARCH:.0f} patches them all"
         )
-    return (*notes, *_ties(nodes, chosen))
+    return (*notes, *_ties(nodes, chosen), *runs.graph.norm_notes())
 
 
 def _ties(nodes: MeasuredNodes, chosen: NodeSet) -> list[str]:

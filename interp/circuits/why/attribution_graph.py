@@ -21,6 +21,7 @@ from interp.circuits.why.stream_parts import StreamDictionary
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.tokens import token_id, words
 from interp.model.content import model_provenance
+from interp.model.locate.norms import HELD_NORMS
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ def attribution_graph(
     t, s = order.unbind(1)
     provenance = model_provenance(model) | {
         "made_by": "interp.circuits.attribution_graph",
+        "norms": HELD_NORMS,
         "options": {
             "mass": mass,
             "most_logits": most_logits,

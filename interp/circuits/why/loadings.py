@@ -29,6 +29,7 @@ from interp.model.calls.call import precise
 from interp.model.capture import capture
 from interp.model.content import model_provenance
 from interp.model.locate.layout import ReadMatrix
+from interp.model.locate.norms import HELD_NORMS
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
@@ -158,6 +159,7 @@ def head_loadings(
     text += f" minus {contrast}" if contrast is not None else ""
     provenance = model_provenance(model) | {
         "made_by": "interp.circuits.head_loadings",
+        "norms": HELD_NORMS,
         "options": {"heads": list(errors), "target": text, "position": place},
         "prompts": {"design": given.design, "n": len(given), "hash": given.hash},
         "prompts_hash": given.hash,

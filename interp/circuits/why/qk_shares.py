@@ -24,6 +24,7 @@ from interp.circuits.why.shares import ADDED, QKShares, joined_shares
 from interp.circuits.why.stream_parts import MOST_FEATURES, StreamDictionary, StreamParts
 from interp.core.errors import OptionError, UnknownName
 from interp.model.content import model_provenance
+from interp.model.locate.norms import HELD_NORMS
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ def qk_shares(
         )
     provenance = model_provenance(model) | {
         "made_by": "interp.circuits.qk_shares",
+        "norms": HELD_NORMS,
         "options": {
             "heads": list(result.names),
             "at": places.label,

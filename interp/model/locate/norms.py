@@ -20,6 +20,7 @@ from interp.model.hooks.inference import inference
 
 _LARGE = 1e6  # a root mean square compared with which every epsilon is negligible
 _TOLERANCE = 1e-4
+HELD_NORMS = "scales held at their values in the run"  # as provenance says it
 
 
 @dataclass(frozen=True, eq=False)
