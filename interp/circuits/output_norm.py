@@ -54,10 +54,7 @@ class OutputNorm:
     ) -> Float[Tensor, "*at head d_model"]:
         """Return the change of the stream to first order in changes of what heads write.
 
-        Args:
-            change: Change of each head's output.
-            total: Sum of the heads in the run where the derivative is taken.
-            frozen: Treat the scale of the norm as a constant.
+        The derivative is taken where the heads sum to `total`; a frozen scale is a constant.
         """
         given = total + self.bias.to(total)
         if frozen:
