@@ -73,7 +73,7 @@ class EdgeRun(ReaderInputs):
         self.start = min([*self.groups, *self._layers_of_gone()], default=layers)
         self.mode = "live"
         self.found: Any = None
-        self.parts: dict[int, dict[Reader, AttentionTensors]] = {}
+        self.parts: dict[int, dict[Reader, Any]] = {}  # tensors of attention, or z of whole layers
         self.mlps: dict[int, Tensor] = {}
         self.outputs: dict[int, HeadOutputs] = {}
 
@@ -148,7 +148,7 @@ class EdgeRun(ReaderInputs):
             if layer.order < self.start:
                 out = self._skipped(layer, own, args, kwargs)
             else:
-                by_reader: dict[Reader, AttentionTensors] = {}
+                by_reader: dict[Reader, Any] = {}
                 for mode, chosen in (("heads", heads), ("mlp", beside)):
                     for group, read in self._inputs(chosen, x):
                         result = self._until(mode, own, replace_first((args, kwargs), x, read))
@@ -221,7 +221,7 @@ class EdgeRun(ReaderInputs):
     # --- hooks ----------------------------------------------------------------------------------
 
     def _visit(self, site: Site, call: Call, real: Tensor) -> None:
-        if self.mode == "mlp":
+        if self.mode == "mlp" or self.graph.layers[self.graph.order_of(site)].whole:
             return
         if self.mode == "heads":
             self.found = attention_tensors(call, site)
@@ -248,11 +248,18 @@ class EdgeRun(ReaderInputs):
 
     def heads(self, layer: Layer, x: Tensor) -> Tensor | None:
         """Record the output of each head in this run, and replace what is replaced as a whole."""
+        if self.mode == "heads" and layer.whole:
+            self.found = x.clone()
+            raise _Stop
         if self.mode != "live":
             return None
         first, n = self.graph.heads_of(layer).start, layer.site.n_heads
         gone = self.gone[:, first : first + n]
         new = None
+        if layer.whole and (by_reader := self.parts.get(layer.order)):
+            x = new = x.clone()
+            for reader, z in by_reader.items():
+                z_of_heads(layer, new)[:, :, reader.head] = z_of_heads(layer, z)[:, :, reader.head]
         if bool(gone.any()):
             width = gone.repeat_interleave(x.shape[-1] // n, 1).to(x.device)[:, None, None]
             x = torch.where(width, self.edges.other.z[layer.order][None].to(x), self._shaped(x))

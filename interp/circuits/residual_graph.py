@@ -6,6 +6,8 @@ every MLP (`mlp0`) and `logits`. A reader reads the sum of all writers before it
 (biases) that belong to no writer. Where a norm follows the output projection (`OutputNorm`), a
 head writes its part of the sum that the norm reads, and a reader reads the norm of the sum. With
 grouped-query attention every query head has its own inputs: `L0H3.k` is the key as head 3 uses it.
+A head of a state-space or linear layer, or of gated attention, has one input, `L0H3`: the layer is
+run on what this head reads, and the head's columns of what enters the output projection are taken.
 """
 
 from __future__ import annotations
@@ -62,6 +64,11 @@ class Layer:
     norm: str | None = None
 
     @property
+    def whole(self) -> bool:
+        """True if a head has one input: a map of another kind than a softmax, or a gated output."""
+        return self.site.kind != "softmax" or not self.site.has_qk or self.site.gated
+
+    @property
     def parallel(self) -> bool:
         """True if attention and MLP run in parallel."""
         return self.has_mlp and self.middle is None
@@ -106,9 +113,9 @@ class ResidualGraph:
         for layer in self.layers:
             number, before = layer.site.layer, n
             ordered += [
-                Reader(f"L{number}H{h}.{part}", "head", layer.order, h, part, before)
+                Reader(f"L{number}H{h}{part and '.'}{part}", "head", layer.order, h, part, before)
                 for h in range(layer.site.n_heads)
-                for part in PARTS
+                for part in (("",) if layer.whole else PARTS)
             ]
             n += layer.site.n_heads
             if layer.has_mlp:

@@ -28,7 +28,7 @@ from interp.circuits.attention_parts import (
     scores_of,
 )
 from interp.circuits.node_outputs import z_of_heads
-from interp.circuits.residual_graph import Layer, Reader, ResidualGraph
+from interp.circuits.residual_graph import PARTS, Layer, Reader, ResidualGraph
 from interp.circuits.steps import advance
 from interp.circuits.stream_hooks import Watch, watched
 from interp.core.errors import NonFiniteError, OptionError, UnreadableAttention
@@ -137,13 +137,13 @@ class Backward(Watch):
                 )
             self.values = values.detach().double()
             layers = range(len(self.graph.layers))
-            wanted = [getattr(self._parts[i], p) for i in layers for p in ("q", "k", "v")]
+            keys = [(i, p) for i in layers if i in self._parts for p in PARTS]
+            wanted = [getattr(self._parts[i], part) for i, part in keys]
             wanted += [self._z[i] for i in layers]
             wanted += [self._out[i] for i in self._out]
             assert self._last is not None
             wanted += [self._pre[0], self._last]
-            seen = [self._patterns[i] for i in layers] if self._patterns is not None else []
-            wanted += seen
+            wanted += (self._patterns or {}).values()
             given = torch.autograd.grad(values.sum(), wanted, allow_unused=True, retain_graph=True)
         gradients = [
             torch.zeros_like(x) if g is None else g for x, g in zip(wanted, given, strict=True)
@@ -151,15 +151,13 @@ class Backward(Watch):
         for g in gradients:
             if not bool(torch.isfinite(g).all()):
                 raise NonFiniteError(f"{model.name}: NaN or infinity in a gradient; try float32")
-        n = len(layers)
-        self.by_part = {(i, p): gradients[3 * i + j] for i in layers for j, p in enumerate("qkv")}
-        self.by_head = {
-            i: gradients[3 * n + i].unflatten(-1, (self._site(i).n_heads, self._site(i).d_v))
-            for i in layers
-        }
-        self.mlps = dict(zip(self._out, gradients[4 * n :], strict=False))
-        self.embed, self._at_end = gradients[4 * n + len(self._out) :][:2]
-        self.by_pattern = dict(enumerate(gradients[len(gradients) - len(seen) :]))
+        rest = iter(gradients)
+        self.by_part = dict(zip(keys, rest, strict=False))
+        by_z = zip(self.graph.layers, rest, strict=False)
+        self.by_head = {layer.order: z_of_heads(layer, x) for layer, x in by_z}
+        self.mlps = dict(zip(self._out, rest, strict=False))
+        self.embed, self._at_end, *by_pattern = rest
+        self.by_pattern = dict(zip(self._patterns or (), by_pattern, strict=True))
 
     @property
     def z(self) -> Mapping[int, Tensor]:
@@ -170,9 +168,6 @@ class Backward(Watch):
     def written(self) -> Mapping[int, Tensor]:
         """By layer, what the MLP wrote in this run."""
         return {i: x.detach() for i, x in self._out.items()}
-
-    def _site(self, order: int) -> Site:
-        return self.graph.layers[order].site
 
     def pre(self, layer: Layer, x: Tensor) -> Tensor:
         """Record the stream that enters a block; gradients end at the first one."""
@@ -213,6 +208,8 @@ class Backward(Watch):
 
     def _visit(self, site: Site, call: Call, real: Tensor) -> None:
         model, rules = self.graph.model, self.rules
+        if self.graph.layers[self.graph.order_of(site)].whole:
+            return
         parts = attention_tensors(call, site)
         self._parts[self.graph.order_of(site)] = parts
         if is_long(call) and rules == PLAIN and self._patterns is None:
@@ -274,6 +271,10 @@ class Backward(Watch):
             layer = self.graph.layers[order]
             start = self._pre[order] if layer.parallel else self._mid[order]
             return self._back(self._out[order], start, self.mlps[order], reader)
+        if not reader.part:
+            mine = torch.zeros_like(self.by_head[order])
+            mine[:, :, reader.head] = self.by_head[order][:, :, reader.head]
+            return self._back(self._z[order], self._pre[order], mine.flatten(2), reader)
         gradient = self.by_part[order, reader.part]
         mine = torch.zeros_like(gradient)
         mine[:, reader.head] = gradient[:, reader.head]

@@ -61,6 +61,11 @@ class Fixed:
 def fixed_scores(pair: RunPair, *, at: At = "clean", drops: bool = False) -> Fixed:
     """Score edges; those into queries and keys by patterns that are computed."""
     graph = pair.graph
+    if whole := [layer.site.name for layer in graph.layers if layer.whole]:
+        raise UnreadableAttention(
+            f"{graph.model.name}: {', '.join(whole)} have no queries and keys of their own to "
+            "compute a softmax of; leave out qk_fix"
+        )
     patterns: list[dict[int, Tensor]] = []
     fixed = Fixed([])
     by_part: dict[tuple[int, str], Tensor] = {}
@@ -107,7 +112,7 @@ def _reads(graph: ResidualGraph) -> int:
 
 
 def _before(graph: ResidualGraph, layer: Layer) -> int:
-    return graph.readers[graph.reader_index[f"L{layer.site.layer}H0.q"]].n_before
+    return graph.readers_of(f"L{layer.site.layer}H0")[0].n_before
 
 
 class _Stop(Exception):
