@@ -11,6 +11,7 @@ from torch import Tensor
 from interp.circuits.residual_graph import Layer, Reader, ResidualGraph
 from interp.circuits.stream_hooks import Watch, watched
 from interp.core.errors import NonFiniteError, PromptError, UnreadableAttention
+from interp.model.locate.stream_layers import stream_layers
 from interp.model.precision import why_inexact
 from interp.model.sources.placement import require_one_device
 
@@ -129,12 +130,14 @@ def paired_outputs(
         rest = whole - delta[:, :, : reader.n_before].sum(2)
         size = float(delta[:, :, : reader.n_before].abs().max())
         if float(rest.abs().max()) > _TOLERANCE * max(size, float(whole.abs().max())):
+            layers = stream_layers(graph.model, graph.layers[0].site.stack)
+            others = ", ".join(layer.name for layer in layers if layer.site is None)
             raise UnreadableAttention(
                 f"{graph.model.name}: what {reader.name} reads is not the sum of embeddings, heads "
                 "and MLPs before it; "
                 + why_inexact(
                     graph.model.dtype,
-                    "something else writes to the stream; patch heads instead of edges",
+                    f"{others or 'something else'} writes to the stream; patch heads instead",
                 )
             )
     return a, b

@@ -159,5 +159,5 @@ def test_layers_without_heads_between_attention_are_refused():
     )
     with torch.random.fork_rng(devices=[]):
         graph = ResidualGraph.of(interp.load(transformers.Lfm2ForCausalLM(config).eval()))
-    with pytest.raises(UnreadableAttention, match="something else writes"):
+    with pytest.raises(UnreadableAttention, match="L1 conv writes to the stream"):
         EdgeForward(graph, CLEAN, CORRUPTED)
