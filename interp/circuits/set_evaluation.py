@@ -15,6 +15,7 @@ from interp.circuits.contrast import ContrastTask, hashes
 from interp.circuits.identity import model_content, of_task
 from interp.circuits.nodes import head_columns
 from interp.circuits.patched_runs import PatchedRuns
+from interp.circuits.removals import INPUT, STAGE, Removals
 from interp.circuits.result import Circuit
 from interp.circuits.steps import following
 from interp.circuits.stored_steps import Kept
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 Array = np.ndarray
+LEAST = 1e-4  # share of the gap above which a node's interval must lie for the node to be needed
 UNEXPLAINED = 0.05  # share of the gap that a node's interval must exceed to be named
+_SHARES, _ENDS = ("lost", "model_lost", "unexplained", "last"), ("", "_low", "_high")
 Row = dict[str, Any]
 
 
@@ -49,10 +52,16 @@ class SetEvaluation(Result):
         edges: Number of its edges.
         asked: Share that the set was selected to keep, and `kept` on its own pairs.
         value: Value of each pair above its corrupted value with only the set's edges clean.
-        without: The same with the set's nodes corrupted and all others clean.
+        worst: For each half of the pairs, the heads and MLPs without which set and model differ
+            most there, of `tried` subsets.
+        apart: By pair, how much the model keeps more than the set without those that the other half
+            chose; fewer than four pairs are not halved.
+        tried: Number of subsets.
         gap: Clean minus corrupted value of each pair.
         per_prompt: What the set loses without each node, `[node, prompt]`, in the task's unit.
         whole: What the whole model loses without each node.
+        last: What the set loses without a node once all others that it does not need by themselves
+            are gone; NaN for nodes that it needs.
         random: Faithfulness of random sets of nodes with all edges between them, as many heads in
             each layer and as many MLPs as the set has, and the embeddings if it has them.
         backups: By node, the heads that are known to stand in for it.
@@ -73,10 +82,13 @@ class SetEvaluation(Result):
     asked: float
     kept: float
     value: Float[Array, " prompt"] = field(repr=False)
-    without: Float[Array, " prompt"] = field(repr=False)
+    worst: tuple[tuple[str, ...], ...]
+    apart: Float[Array, " prompt"] = field(repr=False)
+    tried: int
     gap: Float[Array, " prompt"] = field(repr=False)
     per_prompt: Float[Array, "node prompt"] = field(repr=False)
     whole: Float[Array, "node prompt"] = field(repr=False)
+    last: Float[Array, "node prompt"] = field(repr=False)
     random: Float[Array, " draw"] = field(repr=False)
     backups: Mapping[str, str] = field(default_factory=dict)
     forwards: float = 0.0
@@ -114,38 +126,55 @@ class SetEvaluation(Result):
         return f"{self.edges} edges" if self.separated else f"all {self.edges} edges between them"
 
     @property
+    def _worst(self) -> str:
+        """Describe the subsets without which set and model differ most."""
+        without = [f"without {' '.join(nodes)}" if nodes else "as they are" for nodes in self.worst]
+        return (
+            f"1 is best; of {self.tried} subsets of its heads and MLPs, set and model differ most"
+            f" {' or '.join(dict.fromkeys(without))}"
+        )
+
+    @property
     def faithfulness(self) -> tuple[float, float, float]:
         """Share of the gap that the set alone keeps, with its 95 % interval."""
         return self.ratio(self.value)[0]
 
     @property
     def completeness(self) -> tuple[float, float, float]:
-        """Share of the gap that is lost when the set's nodes are corrupted, with its interval."""
-        return self.ratio(self.gap - self.without)[0]
+        """One minus the largest difference of what set and model keep without the same nodes.
+
+        The difference is a share of the gap, and is largest over subsets of the set's heads and
+        MLPs, the empty one included. One half of the pairs chooses the subset, the other half
+        measures it, and the reverse; with a 95 % interval.
+        """
+        value, low, high = self.ratio(self.apart)[0]
+        least = 0.0 if low < 0 < high else min(abs(low), abs(high))
+        return 1 - abs(value), 1 - max(abs(low), abs(high)), 1 - least
 
     def _rows(self) -> pd.DataFrame:
         """Return a row per node: what the set, and the whole model, lose without it, with errors.
 
-        `needed` says that the interval of the set's loss excludes 0: the set is minimal if every
-        node is needed. `unexplained` is what the set loses beyond what the model loses: large where
+        `needed` says that the set loses something without the node, or does so once the others
+        that it does not need by themselves are gone (`last`): the set is minimal if every node is
+        needed. `unexplained` is what the set loses beyond what the model loses: large where
         something outside the set stands in for the node, so that the set is not complete.
         """
         import pandas as pd
 
         rows = []
         lost, model = self.ratio(self.per_prompt), self.ratio(self.whole)
-        rest = self.ratio(self.per_prompt - self.whole)
-        for name, of_set, of_model, more in zip(self.nodes, lost, model, rest, strict=True):
+        rest, known = self.ratio(self.per_prompt - self.whole), ~np.isnan(self.last[:, 0])
+        of_last = iter(self.ratio(self.last[known]))
+        last = [next(of_last) if one else (math.nan,) * 3 for one in known]
+        stated = dict(zip(_SHARES, (lost, model, rest, last), strict=True))
+        for i, name in enumerate(self.nodes):
             row: Row = {"node": name}
-            for what, stated in (("lost", of_set), ("model_lost", of_model), ("unexplained", more)):
-                row |= {what: stated[0], f"{what}_low": stated[1], f"{what}_high": stated[2]}
-            rows.append(
-                row
-                | {"needed": of_set[1] > 0 or of_set[2] < 0, "backups": self.backups.get(name, "")}
-            )
-        ends = ("", "_low", "_high")
-        shares = [f"{what}{end}" for what in ("lost", "model_lost", "unexplained") for end in ends]
-        frame = pd.DataFrame(rows, columns=["node", *shares, "needed", "backups"])
+            for what, shares in stated.items():
+                row |= {f"{what}{end}": x for end, x in zip(_ENDS, shares[i], strict=True)}
+            needed = lost[i][1] > LEAST or last[i][1] > LEAST
+            rows.append(row | {"needed": needed, "backups": self.backups.get(name, "")})
+        columns = [f"{what}{end}" for what in _SHARES for end in _ENDS]
+        frame = pd.DataFrame(rows, columns=["node", *columns, "needed", "backups"])
         return frame.assign(
             score=self.per_prompt.mean(1), sem=standard_error(self.per_prompt, self.clusters)
         )
@@ -161,6 +190,7 @@ class SetEvaluation(Result):
             nodes=tuple(self.nodes[i] for i in rows),
             per_prompt=self.per_prompt[rows],
             whole=self.whole[rows],
+            last=self.last[rows],
         )
 
     def figures(self) -> list[Row]:
@@ -169,7 +199,7 @@ class SetEvaluation(Result):
         what = {
             "faithfulness": f"share of the gap that {len(self.nodes)} nodes and {self._edges}"
             f" keep; {self.asked:g} was asked, {self.kept:.2f} on the pairs of the search",
-            "completeness": "share of the gap that is lost without the set; 1 is best",
+            "completeness": self._worst,
         }
         rows: list[Row] = [
             {
@@ -187,9 +217,10 @@ class SetEvaluation(Result):
 
     def summary(self) -> list[str]:
         """Describe the set in lines for the screen."""
-        (value, low, high), (all_lost, below, above) = self.faithfulness, self.completeness
+        (value, low, high), (complete, below, above) = self.faithfulness, self.completeness
         frame = self._rows()
         idle = [n for n, needed in zip(self.nodes, frame["needed"], strict=True) if not needed]
+        either = [n for n, low in zip(self.nodes, frame["last_low"], strict=True) if low > LEAST]
         more = frame["unexplained_low"] > UNEXPLAINED
         odd = [n for n, large in zip(self.nodes, more, strict=True) if large]
         given = f"chosen to keep {self.asked:g}, and keeps" if self.asked else "keeps"
@@ -198,9 +229,11 @@ class SetEvaluation(Result):
             f" {value:.2f} [{low:.2f}, {high:.2f}] of the gap here ({self.kept:.2f} on the pairs of"
             f" the search); random sets with as many heads in each layer {self.random.mean():.2f}"
             f" [{self.random.min():.2f}, {self.random.max():.2f}]",
-            f"completeness {all_lost:.2f} [{below:.2f}, {above:.2f}] (1: nothing is left without"
-            f" it); not shown to be needed: {' '.join(idle) or 'none'}",
+            f"completeness {complete:.2f} [{below:.2f}, {above:.2f}] ({self._worst});"
+            f" not shown to be needed: {' '.join(idle) or 'none'}",
         ]
+        if either:
+            lines.append(f"needed only once the others of these are gone: {' '.join(either)}")
         if high < self.asked:
             lines.append(
                 f"the set keeps less than {self.asked:g} here: it fits the pairs of the search too"
@@ -243,7 +276,7 @@ def evaluate_set(
         circuit: A circuit with its smallest set (`smallest_set`, or of `verified_edges`).
         task: Pairs of prompts, other than those of the search; `seen` counts the same ones.
         n_random: Number of random sets.
-        seed: Seed of the random sets.
+        seed: Seed of the random sets and subsets, and of the halves of the pairs.
         same_weights: Refuse a circuit that was found on other weights of the same shape.
         resume: A folder that stores finished forward passes; the same call reuses them.
         progress: Called with the name of the current work, how much is done and how much there is.
@@ -255,7 +288,8 @@ def evaluate_set(
 
     Unit: Shares of the gap between clean and corrupted prompts.
 
-    Cost: Two forward passes per node of the set, one per random set, and five.
+    Cost: Two forward passes per node of the set and per subset of its nodes (10 random ones, and
+        some for a greedy choice), one per random set, and five.
 
     Null: Random sets of nodes, with as many heads in each layer.
 
@@ -276,24 +310,28 @@ def evaluate_set(
         }
         store = Kept(resume, model_content(model) | of_task(model, task) | set_settings)
     with following(store, progress):
-        runs = PatchedRuns(model, task)
+        runs = PatchedRuns(model, task, halves=task.halves(seed))
         if abs(runs.gap) < 1e-9:
             raise OptionError(
                 f"{task.name}: clean and corrupted prompts have the same value on average, so a"
                 " set cannot keep a share of their difference; use other pairs"
             )
-        graph, nodes = runs.graph, chosen.nodes
-        inside = graph.mask(chosen.edges)
-        masks = [inside, runs.node_mask(*nodes)]
-        for name in nodes:
-            out = inside.clone()
-            out[:, graph.writer(name)] = 0
-            masks.append(out)
-        masks += [runs.node_mask(name) for name in nodes]
+        nodes, gap = chosen.nodes, runs.clean - runs.corrupted
+        removals = Removals(runs, runs.graph.mask(chosen.edges), nodes, seed)
+        worst, apart = removals.judged()
+        value = removals.kept[()][0]
+        lost, whole = (
+            np.stack([full - removals.kept[(name,)][side] for name in nodes])
+            for side, full in enumerate((value, gap))
+        )
+        ends = ratio_intervals(lost, gap, clusters=task.clusters)
+        idle = [i for i, name in enumerate(nodes) if ends[i, 0] <= LEAST and name != INPUT]
+        last = np.full_like(lost, np.nan)
+        if len(idle) > 1:
+            last[idle] = removals.last_of([nodes[i] for i in idle])
         rng = np.random.default_rng([seed, 11])
-        masks += [runs.only(_random_set(graph, nodes, rng)) for _ in range(n_random)]
-        kept = runs.kept(masks, "evaluating the set")
-    n, gap = len(nodes), runs.clean - runs.corrupted
+        masks = [runs.only(_random_set(runs.graph, nodes, rng)) for _ in range(n_random)]
+        random = runs.kept(masks, STAGE).mean(1)
     stands: dict[str, list[str]] = {}
     for row in circuit.tables.get("backups", ()):
         if abs(row["alone"]) < abs(row["without_it"]):
@@ -307,12 +345,15 @@ def evaluate_set(
         len(chosen.edges),
         chosen.asked,
         chosen.kept,
-        kept[0],
-        kept[1],
+        value,
+        worst,
+        apart,
+        sum(INPUT not in subset for subset in removals.kept),
         gap,
-        kept[0][None] - kept[2 : 2 + n],
-        gap[None] - kept[2 + n : 2 + 2 * n],
-        kept[2 + 2 * n :].mean(1) / gap.mean(),
+        lost,
+        whole,
+        last,
+        random / gap.mean(),
         {name: " ".join(heads) for name, heads in stands.items()},
         runs.forwards,
         len(set(hashes(task)) & set(map(str, circuit.made.get("pairs") or ()))),

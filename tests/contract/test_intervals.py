@@ -47,6 +47,8 @@ ELSEWHERE = {
     "test_random_sets_are_drawn_in_the_units_of_the_removal",
     "causal/importance.py:make_importance": "causal/test_intervals.py::"
     "test_the_table_of_an_ablation_states_the_intervals_of_its_players",
+    "circuits/set_evaluation.py:evaluate_set": "circuits/test_bogus_sets.py::"
+    "test_heads_of_which_one_is_enough_are_named",
     "heads/score_rows.py:_records": "heads/test_score_intervals.py::"
     "test_the_interval_of_every_score_is_the_one_of_its_values_over_clusters",
     "profiles/reading_clusters.py:_Judge.behaviours": "profiles/test_reading_clusters.py::"
