@@ -2,10 +2,10 @@
 
     python benchmarks/circuits.py [--pairs N] [--model FOLDER] [--out DIR] [--keep]
 
-Every method of `interp.circuits.methods`, and some of their options. Scores are from one set of
-pairs, CMD from another. FOLDER is a model of stories, whose circuits are not known; greater-than
-and docstring are measured on a small model that is trained here. Writes circuits.md and
-circuits.json, the latter after every model and task; `--keep` measures only what it lacks.
+Every method of `interp.circuits.methods`, and some of their options. FOLDER is a model of stories,
+whose circuits are not known; greater-than and docstring are measured on a small model that is
+trained here. Writes circuits.md and circuits.json, the latter after every model and task; `--keep`
+measures only what it lacks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,7 @@ from rounded import as_json
 
 import interp
 from interp import planted
-from interp.circuits.bootstrap import ranking_stability
 from interp.circuits.contrast import ContrastTask
-from interp.circuits.declaration import Found
-from interp.circuits.evaluation import evaluate_circuit
 from interp.circuits.find import score_nodes
 from interp.circuits.head_evaluation import marked
 from interp.circuits.residual_graph import ResidualGraph
@@ -77,15 +74,14 @@ def methods(*, slow: bool = True) -> Iterator[tuple[str, str, dict[str, Any]]]:
 def measured(
     model: Model,
     pairs: ContrastTask,
-    fresh: ContrastTask,
     have: list[dict[str, Any]],
     *,
     large: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """One row per method that `have` lacks: what it found on `pairs`, measured on `fresh`."""
+    """One row per method that `have` lacks: what it found on `pairs`."""
     truth = {h for heads in pairs.truth.values() for h in heads}
     done, plain = {row["method"] for row in have}, _forward(model, pairs)
-    changed, n_random = (SMALLER, 5) if large else ({}, 20)
+    changed = SMALLER if large else {}
     for label, method, options in methods(slow=not large):
         if label in done:
             continue
@@ -104,33 +100,18 @@ def measured(
             found = score_nodes(model, pairs, method, "head", **chosen)
             took = time.perf_counter() - begin
             circuit = Circuit.of(model, pairs, method, "head", chosen, found)
-            result = evaluate_circuit(model, circuit, fresh, n_random=n_random)
         except InterpError as error:
             yield row | {"note": str(error)}
             continue
         at = [circuit.nodes.index(h) for h in circuit.head_names]
         size = np.abs(circuit.largest[at])
-        low, high = result.area_interval()
         yield row | {
             "auroc": auroc(size, marked(circuit.head_names, truth)) if truth else None,
-            "cmd": result.cmd,
-            "cmd_low": low,
-            "cmd_high": high,
-            "random_cmd": float(result.random_cmd.mean()),
-            "cpr": result.cpr,
-            "jaccard": _jaccard(found, at, max(2, len(truth))),
             "forwards": found.forwards,
             "backwards": found.backwards,
             "seconds": took,
             "times_a_forward": took / plain,
         }
-
-
-def _jaccard(found: Found, at: list[int], k: int) -> float | None:
-    if found.per_prompt.shape[1] < 2:
-        return None
-    other = None if found.conditional is None else found.conditional[at]
-    return ranking_stability(found.per_prompt[at], k, conditional=other)[0]
 
 
 def _forward(model: Model, pairs: ContrastTask) -> float:
@@ -281,16 +262,13 @@ def cases(pairs: int, folder: Path | None) -> Iterator[tuple[str, Measure]]:
         ) -> Iterator[dict]:
             built = planted.build(name, **sizes)
             model = probe(built.model, f"planted:{name}")
-            both = [contrast(model, built, n=pairs, seed=seed) for seed in (0, 1)]
-            return measured(model, *both, have)
+            return measured(model, contrast(model, built, n=pairs), have)
 
         yield f"planted:{name}", of_planted
 
     def of_bundled(have: list[dict]) -> Iterator[dict]:
         model = interp.load("bundled:induction")
-        return measured(
-            model, *(make_contrast(model, "induction", n=pairs, seed=seed) for seed in (0, 1)), have
-        )
+        return measured(model, make_contrast(model, "induction", n=pairs), have)
 
     yield "bundled:induction", of_bundled
     small: list[Model] = []
@@ -298,27 +276,23 @@ def cases(pairs: int, folder: Path | None) -> Iterator[tuple[str, Measure]]:
 
         def of_trained(have: list[dict], task: str = task) -> Iterator[dict]:
             small[:] = small or [trained()]
-            both = [make_contrast(small[0], task, n=pairs, seed=seed) for seed in (0, 1)]
-            return measured(small[0], *both, have)
+            return measured(small[0], make_contrast(small[0], task, n=pairs), have)
 
         yield f"trained {task}", of_trained
     for task in STORY_TASKS if folder else ():
 
         def of_stories(have: list[dict], task: str = task) -> Iterator[dict]:
             model = interp.load(folder)
-            found: Sequence[tuple[int, ...] | None] = split_templates(task)
-            first, held = found if found[1] else (None, None)
+            first, held = split_templates(task)
             try:
-                both = [
-                    make_contrast(model, task, n=STORY_PAIRS, seed=s, templates=t)
-                    for s, t in enumerate((first, held))
-                ]
-                for side in both:
-                    side.gap(model)
+                chosen = make_contrast(
+                    model, task, n=STORY_PAIRS, templates=first if held else None
+                )
+                chosen.gap(model)
             except InterpError as error:
                 row = {"model": model.name, "task": task, "method": "all", "note": str(error)}
                 return iter([] if have else [row | {"pairs": STORY_PAIRS}])
-            return measured(model, *both, have, large=True)
+            return measured(model, chosen, have, large=True)
 
         yield f"stories {task}", of_stories
 

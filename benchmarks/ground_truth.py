@@ -219,7 +219,8 @@ def curves(
     level = "edge" if found.edges else "head"
     circuit = Circuit.of(model, task, "ground truth", level, {}, found)
     heads = evaluate_circuit(model, circuit, held_out, n_random=1)
-    row = {"head": [heads.cpr, heads.cmd]}
+    share, kept = np.array([0, *heads.sizes]) / heads.total, np.array([0.0, *heads.faithfulness])
+    row = {"head": [float(np.trapezoid(x, share)) for x in (kept, np.abs(1 - kept))]}
     if {*found.edges} & {*ResidualGraph.of(model).edges}:
         edges = evaluate_edges(model, circuit, held_out, n_random=1).as_mib()
         row["edge"] = [edges["CPR"], edges["CMD"]]

@@ -72,11 +72,11 @@ STATISTICS = [
         f"{ERRORS}::test_p_values_of_t",
     ),
     mutant(
-        "stability_of_one_head_fewer",
-        "interp/circuits/bootstrap.py",
-        '"low": float(low[k - 1])',
-        '"low": float(low[k - 2])',
-        "contract/test_intervals.py::test_intervals_are_those_of_their_formulas",
+        "completeness_of_the_set_with_all_its_nodes",
+        "interp/circuits/removals.py",
+        "return self.kept[subset][1] - self.kept[subset][0]",
+        "return self.kept[subset][1] - self.kept[()][0]",
+        "circuits/test_bogus_sets.py::test_heads_of_which_one_is_enough_are_named",
     ),
     mutant(
         "area_of_random_orders_not_subtracted",

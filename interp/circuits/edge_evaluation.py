@@ -17,7 +17,7 @@ from torch import Tensor
 
 from interp.circuits.contrast import ContrastBatch, ContrastTask
 from interp.circuits.edge_forward import EdgeForward
-from interp.circuits.faithfulness import SHARES, SizeCurve
+from interp.circuits.faithfulness import SHARES, SizeCurve, faithful
 from interp.circuits.identity import model_content, of_task
 from interp.circuits.residual_graph import ResidualGraph
 from interp.circuits.result import Circuit
@@ -98,10 +98,14 @@ class EdgeEvaluation(SizeCurve):
 
     def summary(self) -> str:
         """Summarise the evaluation in one line."""
-        drawn = self.random_cmd
+        beside = faithful(self.random.mean(0), self.full.mean(), self.empty.mean())
+        kept = [
+            f"{size}: {value:.2f} ({random:.2f})"
+            for size, value, random in zip(self.sizes, self.faithfulness, beside, strict=True)
+        ]
         line = (
-            f"top edges of {self.edges} clean, others corrupted: CMD {self.cmd:.3f}, random orders"
-            f" {drawn.mean():.3f} [{drawn.min():.3f}, {drawn.max():.3f}]; CPR {self.cpr:.3f}"
+            f"share kept by the first of {self.edges}, others corrupted, and by as many random"
+            f" ones: {', '.join(kept)}"
         )
         if self.truth:
             known = self.against_truth()

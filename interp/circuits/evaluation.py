@@ -1,4 +1,4 @@
-"""Evaluation of a circuit of heads: faithfulness, completeness, minimality, stability and chance.
+"""Evaluation of a circuit of heads: faithfulness over sizes, beside chance.
 
 Every figure is measured by running the model with some heads active and the others ablated, and
 names that ablation. Only heads are ablated: MLPs and embeddings stay intact.
@@ -15,7 +15,7 @@ import torch
 from interp.causal.game.game import Game
 from interp.causal.game.interventions import ON_PAIRS
 from interp.circuits.contrast import ContrastTask, hashes
-from interp.circuits.faithfulness import SHARES, area, faithful
+from interp.circuits.faithfulness import SHARES
 from interp.circuits.head_evaluation import Evaluation
 from interp.circuits.result import Circuit
 from interp.core.errors import OptionError
@@ -42,7 +42,6 @@ def evaluate_circuit(
     n_random: int = 20,
     seed: int = 0,
     same_weights: bool = True,
-    found_on: ContrastTask | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> Evaluation:
@@ -56,28 +55,26 @@ def evaluate_circuit(
         task: Pairs of prompts to measure it on.
         ablation: `corrupted` replaces a head's output by its output on the corrupted prompt of the
             pair; or a kind of `interp.causal.game.interventions`.
-        k: Number of heads for completeness and minimality; by default as many as the known circuit
-            has, or a tenth of all heads (three at least).
+        k: Number of heads of the circuit; by default as many as the known circuit has, or a tenth
+            of all heads (three at least).
         truth: Heads of the known circuit; the task's by default.
         n_random: Number of random orders of all heads, and of random circuits of the same shape.
         seed: Seed of the random orders and circuits.
         same_weights: Refuse a circuit that was found on other weights of the same shape.
-        found_on: The pairs that the circuit was found on, to report the ranking's CMD and CPR there
-            too.
         progress: Called with the name of the current work, how much is done and how much there is.
         **options: Options of `interp.causal.Game`.
 
     Raises:
         OptionError: The circuit is of another model, or the heads make no difference to the task.
 
-    Unit: CMD and CPR: shares of the behaviour over sizes.
+    Unit: of the task; faithfulness is a share of all heads minus none.
 
-    Cost: One forward pass per different set of heads: per size and random order, and one per head
-        of the circuit; `made["forwards"]` counts them.
+    Cost: One forward pass per different set of heads, per size and random order; `made["forwards"]`
+        counts them.
 
-    Null: random orders of the heads.
+    Null: random orders of the heads, and random circuits with as many heads in each layer.
 
-    Not for: the pairs that the circuit was found on. CPR has no upper end: never report it alone.
+    Not for: the pairs that the circuit was found on; completeness and minimality (`evaluate_set`).
 
     Reference: Mueller et al. 2025, "MIB" (arXiv 2504.13151)
     """
@@ -107,8 +104,6 @@ def evaluate_circuit(
         return row
 
     rows = [gates(every), gates([]), *(gates(ranked[:size]) for size in sizes)]
-    rows.append(1 - gates(ranked[:chosen]))
-    rows += [gates([h for h in ranked[:chosen] if h != out]) for out in ranked[:chosen]]
     at = len(rows)
     rows += [gates([every[i] for i in order[:size]]) for order in orders for size in sizes]
     rows += [gates(_shaped(ranked[:chosen], every, rng)) for _ in range(n_random)]
@@ -123,16 +118,7 @@ def evaluate_circuit(
             f"{task.name} is {full.mean():.4g} {task.task.unit} with all heads and with none"
             f" ({ablation}), so circuits of heads cannot be compared; use another task or ablation"
         )
-    on_found = None
-    if found_on is not None:
-        curve = rows[: 2 + len(sizes)]
-        on_found = _curve(model, found_on, curve, sizes, kind=kind, seed=seed, **options)
     inside, end = values[-1], at + n_random * len(sizes)
-    first = 3 + len(sizes)
-    one_out = {
-        head: float(inside.mean() - values[first + i].mean())
-        for i, head in enumerate(ranked[:chosen])
-    }
     return Evaluation(
         circuit,
         ablation,
@@ -144,8 +130,6 @@ def evaluate_circuit(
         chosen,
         inside,
         values[end:-1].mean(1),
-        values[2 + len(sizes)],
-        one_out,
         tuple(known),
         seed,
         dict(circuit.made)
@@ -153,26 +137,10 @@ def evaluate_circuit(
         | {"ablation": ablation, "n_random": n_random}
         | {"evaluated_on": task.about(), "forwards": len(different)},
         len(set(hashes(task)) & set(map(str, circuit.made.get("pairs") or ()))),
-        on_found,
         task.clusters,
         task.dependence,
         task.task.unit,
-        one_out_values=inside[None] - values[first : first + chosen],
     )
-
-
-def _curve(
-    model: Model, task: ContrastTask, rows: Sequence[Array], sizes: Sequence[int], **options: Any
-) -> dict[str, float]:
-    """Return CMD and CPR of a ranking on pairs; the rows are gates for all, none, and each size."""
-    game = Game(model, task.task, **options)
-    values = game.values(torch.tensor(np.stack(rows))).numpy()
-    f = faithful(values[2:].mean(1), values[0].mean(), values[1].mean())
-    return {
-        "cmd": area(sizes, np.abs(1 - f), 1.0),
-        "cpr": area(sizes, f, 0.0),
-        "n": float(len(task)),
-    }
 
 
 def _shaped(heads: Sequence[str], every: Sequence[str], rng: np.random.Generator) -> list[str]:

@@ -1,4 +1,4 @@
-"""Faithfulness of a circuit over its size, and the areas that summarise it (CMD and CPR)."""
+"""Faithfulness of a circuit over its size."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 class SizeCurve(Result, ABC):
     """Values of a task with only the top heads or edges of a circuit active, over their number.
 
-    The rows are sizes; the score is the task's value, its null the mean over random orders. Figures
-    over all sizes (CMD, CPR) exist for the whole curve only, and not for the rows that `top` keeps.
+    The rows are sizes; the score is the task's value, its null the mean over random orders.
     """
 
     circuit: Circuit
@@ -58,20 +57,12 @@ class SizeCurve(Result, ABC):
         """Faithfulness: 0 with no heads (edges), 1 with all (Mueller et al. 2025, MIB)."""
         return faithful(self.per_prompt.mean(1), self.full.mean(), self.empty.mean())
 
-    @property
-    def cmd(self) -> float:
-        """Area between faithfulness and 1 over the share of heads (edges) (CMD); 0 is best."""
-        return self._area(np.abs(1 - self.faithfulness), 1.0)
-
-    @property
-    def cpr(self) -> float:
-        """Area under faithfulness (CPR); heads that hurt the task can make it exceed 1."""
-        return self._area(self.faithfulness, 0.0)
-
     def as_mib(self) -> dict[str, float]:
         """Return CPR and CMD as the code of MIB integrates them: over its ten shares, from 0.001.
 
-        Ours begin at size 0. A perfect circuit has a CPR of 0.999 there.
+        They compare methods with those of the benchmark, and do not judge a circuit: one that lacks
+        a part that the task needs can have a lower CMD than the whole, as it reaches a share of the
+        behaviour with fewer heads or edges. A perfect circuit has a CPR of 0.999.
 
         Raises:
             OptionError: The curve has not the sizes of these shares.
@@ -85,20 +76,6 @@ class SizeCurve(Result, ABC):
         f = self.faithfulness[[self.sizes.index(size) for size in at]]
         heights = {"CPR": f, "CMD": np.abs(1 - f)}
         return {name: float(np.trapezoid(x, SHARES)) for name, x in heights.items()}
-
-    @property
-    def random_cmd(self) -> Float[Array, " draw"]:
-        """`cmd` of random orders of heads (edges): the baseline of the ranking."""
-        curves = [faithful(row, self.full.mean(), self.empty.mean()) for row in self.random]
-        return np.array([self._area(np.abs(1 - f), 1.0) for f in curves])
-
-    def _area(self, height: Array, start: float) -> float:
-        if self.partial:
-            raise OptionError(
-                f"CMD and CPR need all sizes, and these are {len(self.sizes)} of them; take them"
-                " from the evaluation itself, not from .top(k)"
-            )
-        return area(self.sizes, height, start, self.total)
 
     def _facts(self) -> Mapping[str, Any]:
         return {"metric": self.circuit.task, "unit": self.unit, "n": self.per_prompt.shape[1]}
@@ -145,9 +122,3 @@ class SizeCurve(Result, ABC):
 def faithful(value: Array, full: float, empty: float) -> Array:
     """Scale a value to 0 with no heads and 1 with all heads."""
     return (value - empty) / (full - empty)
-
-
-def area(sizes: Sequence[int], height: Array, start: float, total: int = 0) -> float:
-    """Integrate by trapezoids over the share of all heads or edges."""
-    x = np.array([0, *sizes]) / (total or max(sizes))
-    return float(np.trapezoid(np.array([start, *height]), x))

@@ -94,11 +94,6 @@ class Plan:
         assert best is not None
         return best
 
-    def found_on(self, model: Model, start: Plan) -> ContrastTask | None:
-        """Return the pairs that the circuit was found on; None where `start` makes other pairs."""
-        pairs = start.pairs(model)
-        return pairs if set(hashes(pairs)) == self.seen else None
-
     def summary(self, n: int, seen: int = 0) -> str:
         """Describe the pairs that the circuit is measured on."""
         from interp.circuits.tasks.wording import template_line

@@ -97,9 +97,8 @@ class Removals:
     def judged(self) -> tuple[tuple[Subset, ...], Float[Array, " prompt"]]:
         """Find the worst subset on each half of the pairs, and take its difference on the other.
 
-        Returns:
-            The two subsets, and by pair the difference that the other half's choice makes,
-            positive if it has the same sign there. Fewer than four pairs are not halved.
+        The difference of a pair is that of the other half's choice, positive if it has the same
+        sign there. Fewer than four pairs are not halved.
         """
         first, second = self.runs.first, self.runs.second
         apart, chosen = np.zeros(len(self.runs.task)), []

@@ -118,7 +118,6 @@ class Circuit(CircuitFiles, Result):
         found: Found,
     ) -> Circuit:
         """Make a circuit of a method's result, with its provenance."""
-        from interp.circuits.bootstrap import labels_of, of_found
         from interp.circuits.contrast import example_pair, hashes
         from interp.core.standard_errors import standard_error
         from interp.model.content import model_provenance
@@ -136,7 +135,9 @@ class Circuit(CircuitFiles, Result):
             "pairs": hashes(task),
             "example": example_pair(model, task),
         }
-        edges, now, shared = found.edges_per_prompt, found.conditional, labels_of(found, task)
+        edges, now = found.edges_per_prompt, found.conditional
+        pairs = found.columns == "pairs" and found.per_prompt.shape[1] == len(task)
+        shared = task.clusters if pairs else None
         sem = partial(standard_error, clusters=shared)
         given, values = found.measured, found.per_prompt
         if edges is not None and edges.shape[1] == values.shape[1]:
@@ -159,7 +160,7 @@ class Circuit(CircuitFiles, Result):
             np.zeros(0) if edges is None else edges.mean(1),
             dict(task.truth),
             found.notes,
-            dict(found.tables) | {"stability": of_found(found, task)},
+            dict(found.tables),
             provenance,
             *((np.zeros(0), np.zeros(0)) if now is None else (now.mean(1), sem(now))),
             found.conditional_on,
@@ -207,18 +208,6 @@ class Circuit(CircuitFiles, Result):
     def edge_ranking(self) -> tuple[int, ...]:
         """Numbers of the edges by the size of their score, ties in the order of the model."""
         return tuple(ordered(np.abs(self.edge_score)))
-
-    def stability(self, k: int, what: str = "heads") -> tuple[float, float, float] | None:
-        """Return the mean Jaccard overlap of the top k heads (or edges) over resampled pairs.
-
-        Returns:
-            The mean and its 95 % interval; None where it was not measured, because there is one
-            column of scores or the table does not include k.
-        """
-        for row in self.tables.get("stability", ()):
-            if (row["what"], row["k"]) == (what, k):
-                return row["jaccard"], row["low"], row["high"]
-        return None
 
     def top(self, k: int = 5, *, by: str | None = None, heads_only: bool = False) -> Self:
         """Keep the k nodes of largest score, and the edges between them.

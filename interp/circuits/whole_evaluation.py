@@ -53,7 +53,6 @@ def evaluated(
         ablation=ablation,
         n_random=n_random,
         seed=seed,
-        found_on=plan.found_on(model, start),
         **reference,
         **kept,
     )

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from itertools import combinations_with_replacement
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from interp.core.statistics import (
     DRAWS,
@@ -96,26 +96,6 @@ def overlap_p(overlap: int, k: int, n: int) -> float:
     from scipy.stats import hypergeom
 
     return float(hypergeom.sf(overlap - 1, n, k, k))
-
-
-def jaccard_by_k(
-    first: Float[Array, " item"], second: Float[Array, " item"]
-) -> Float[Array, " item"]:
-    """Compute the Jaccard overlap of the top k of two rankings by magnitude, for every k.
-
-    Items are ordered by the absolute value of their score; ties keep the given order.
-    """
-    n = len(first)
-    counts = np.arange(1, n + 1)
-    # an item is in both lists from the larger of its two ranks on
-    both = np.bincount(np.maximum(_places(first), _places(second)), minlength=n).cumsum()
-    return both / (2 * counts - both)
-
-
-def _places(score: Float[Array, " item"]) -> Int[Array, " item"]:
-    place = np.empty(len(score), dtype=np.int64)
-    place[ordered(np.abs(score))] = np.arange(len(score))
-    return place
 
 
 def auroc(score: Float[Array, " item"], truth: Bool[Array, " item"]) -> float:

@@ -27,7 +27,6 @@ DRAWN = ("smallest_nodes", "smallest_edges")  # tables that the page's graph sho
 TABLES = {
     "smallest": "The set",
     "forwards": "Forward passes by stage",
-    "stability": "The first heads when pairs are drawn again",
     "backups": "Heads that stand in for others",
 }
 """Headings of a circuit's tables."""
@@ -188,9 +187,6 @@ def _summary_of(
     of_edges: Any = edges
     if edges is not None and not isinstance(edges, str):
         of_edges = {
-            "cmd": edges.cmd,
-            "cpr": edges.cpr,
-            "random_cmd": edges.random_cmd,
             "truth": [list(e) for e in edges.truth],
             "against_truth": edges.against_truth() if edges.truth else None,
             "edges": edges.edges,
@@ -200,11 +196,7 @@ def _summary_of(
         }
     return {
         "pairs": held_out,
-        "one_out": dict(measured.one_out),
-        "minimality": measured.minimality(),
         "edges": of_edges,
-        "random_cmd": measured.random_cmd,
-        "found_on": measured.found_on,
         "seen": measured.seen,
         "made": dict(measured.made),
     }

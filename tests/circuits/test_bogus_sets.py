@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import interp
+from interp.circuits.edge_evaluation import evaluate_edges
+from interp.circuits.evaluation import evaluate_circuit
 from interp.circuits.find import find_circuit
 from interp.circuits.nodes import WHOLE, NodeSet
 from interp.circuits.removals import INPUT
@@ -104,6 +106,42 @@ def test_faithfulness_and_completeness(name) -> None:
         value, low, high = of_set.completeness
         assert low <= value <= high, what
         assert value < min(0.8, truth.completeness[1]), what
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_faithfulness_of_the_first_heads(name) -> None:
+    model = found_in(name)[0]
+    fresh = make_contrast(model, name, n=8, seed=1)
+
+    def kept(nodes: Nodes) -> tuple[float, float]:
+        k = max(1, sum(node[0] == "L" for node in nodes))
+        found = evaluate_circuit(model, of_nodes(name, nodes), fresh, k=k, n_random=8)
+        return found.chosen_faithfulness, float(np.median(found.shaped_faithfulness))
+
+    truth, random = kept(KNOWN[name])
+    assert truth > max(0.85, random + 0.2)
+    bogus = {what: nodes for what, nodes in lacking(name).items() if what != "no input"}
+    assert max(kept(nodes)[0] for nodes in bogus.values()) < 0.8
+
+
+def test_the_areas_of_mib_prefer_a_set_that_lacks_a_part() -> None:
+    """That is why they are computed for comparisons of methods, and not printed of a circuit."""
+    model = found_in("trained:names")[0]
+    fresh = make_contrast(model, "trained:names", n=16, seed=1)
+
+    def areas(nodes: Nodes) -> dict[str, float]:
+        inside = set(connected(edges_between(ResidualGraph.of(model), (INPUT, *nodes))))
+        edges = tuple(ResidualGraph.of(model).edges)
+        score = np.array([float(edge in inside) for edge in edges])
+        found = replace(found_in("trained:names")[1], level="edge", edges=edges, edge_score=score)
+        sem = np.full(len(edges), np.nan)
+        return evaluate_edges(model, replace(found, edge_sem=sem), fresh, n_random=1).as_mib()
+
+    true = KNOWN["trained:names"]
+    truth, bogus = areas(true), areas(true[1:])
+    assert bogus["CMD"] < truth["CMD"]
+    assert bogus["CPR"] > truth["CPR"]
+    assert judged("trained:names", (INPUT, *true[1:])).faithfulness[0] < 0.8
 
 
 @pytest.mark.parametrize("name", ["planted:induction", pytest.param("planted:backup", marks=SLOW)])

@@ -122,5 +122,5 @@ def test_a_circuit_of_other_weights_is_refused_unless_wanted(planted_bystander) 
         evaluate_circuit(other, found, induction_pairs(other, 6))
     pairs = induction_pairs(other, 6)
     wanted = evaluate_circuit(other, found, pairs, same_weights=False, n_random=2)
-    assert wanted.cmd >= 0
+    assert wanted.faithfulness[-1] == pytest.approx(1)
     found.require(planted_bystander)

@@ -8,7 +8,6 @@ import pytest
 from circuits.test_circuit_result import made
 
 import interp
-from interp.circuits.bootstrap import ranking_stability
 from interp.circuits.evaluation import evaluate_circuit
 from interp.circuits.find import find_circuit, score_nodes
 from interp.circuits.methods import exact_patching, screen_verify
@@ -53,20 +52,7 @@ def test_backups_still_lead_the_order(backup_circuit) -> None:
     known = [x for x, on in zip(first.conditional, first.conditional_on, strict=True) if on]
     assert {on for on in first.conditional_on if on} == {"L1H0", "L2H0"}
     assert (np.array(known) > 5).all()
-    mean, low, high = backup_circuit.stability(
-        3
-    )  # the order that is drawn anew is the circuit's own
-    assert (mean, low, high) == (1.0, 1.0, 1.0)
     assert "with L2H0 out" in repr(backup_circuit)
-
-
-def test_stability_is_that_of_the_larger_effect() -> None:
-    score = np.array([[0.0, 0.0], [1.0, 1.0], [0.5, 0.5]])
-    other = np.array([[9.0, 9.0], [np.nan, np.nan], [np.nan, np.nan]])
-    assert ranking_stability(score, 1, conditional=other)[0] == 1.0
-    # by its score alone the first node would come last, and noise would decide between the rest
-    mixed = np.array([[9.0, -9.0], [np.nan, np.nan], [np.nan, np.nan]])
-    assert ranking_stability(score, 1, conditional=mixed)[0] < 1.0
 
 
 @pytest.mark.parametrize("form", ["json", "toml"])

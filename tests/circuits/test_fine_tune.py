@@ -18,6 +18,7 @@ from interp.circuits.result import Circuit
 from interp.circuits.tasks import make_contrast
 
 pytestmark = pytest.mark.slow
+SAME = 0.5  # Jaccard overlap of the first heads
 
 
 def found_in(model: interp.Model, task: ContrastTask, folder: Path) -> Circuit:
@@ -33,18 +34,15 @@ def first_heads(circuit: Circuit, first: int) -> set[str]:
 
 
 def check_alike(base: Circuit, other: Circuit, first: int) -> None:
-    """The same first heads within the stability of one model; few effects differ."""
-    stability = base.stability(first)
-    assert stability is not None
-    _, low, _ = stability
+    """Mostly the same first heads; few effects differ."""
     both = first_heads(base, first), first_heads(other, first)
-    assert len(both[0] & both[1]) / len(both[0] | both[1]) >= low
+    assert len(both[0] & both[1]) / len(both[0] | both[1]) >= SAME
     changed = base.compare(other).to_pandas().set_index("node")
     assert (changed["p_holm"] < 0.05).mean() < 0.25
     # a null: the same weights in another order of heads are another circuit
     heads = [name for name in base.ranking if name in set(base.head_names)]
     shuffled = np.random.default_rng(0).permutation(heads)[:first]
-    assert len(both[0] & set(shuffled)) / len(both[0] | set(shuffled)) < low
+    assert len(both[0] & set(shuffled)) / len(both[0] | set(shuffled)) < SAME
 
 
 def test_text_leaves_the_heads_of_copying_as_they_are(tmp_path) -> None:
@@ -68,7 +66,7 @@ def test_text_leaves_the_heads_of_copying_as_they_are(tmp_path) -> None:
 
 
 @needs(STORIES)
-def test_a_fine_tune_keeps_the_circuit_within_its_stability(tmp_path) -> None:
+def test_a_fine_tune_keeps_the_circuit(tmp_path) -> None:
     model = interp.load(STORIES, name="stories")
     task = make_contrast(model, "ioi", n=64, seed=2)  # clearly does it on these pairs
     lessons = make_contrast(model, "subject_verb", n=64, seed=3)

@@ -97,6 +97,5 @@ def test_areas_are_those_of_a_case_by_hand(mib_model, mib_circuit) -> None:
     cpr = sum((b - a) * (x + y) / 2 for a, b, x, y in steps)
     cmd = sum((b - a) * (abs(1 - x) + abs(1 - y)) / 2 for a, b, x, y in steps)
     assert found.as_mib() == pytest.approx({"CPR": cpr, "CMD": cmd})
-    assert found.as_mib()["CPR"] < 0.999 + found.cmd
     with pytest.raises(OptionError, match="MIB's shares are the sizes"):
         found.top(1).as_mib()

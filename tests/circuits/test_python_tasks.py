@@ -51,7 +51,6 @@ def test_a_task_with_corrupted_prompts_is_found_on_and_held_out(run, write, tmp_
     assert result.exit_code == 0, result.stderr
     assert "  mine, exact_patching, heads: score (logits)" in result.stdout
     assert "on 4 other pairs" in result.stdout
-    assert "on the 8 pairs it was found on" in result.stdout
     told = json.loads((tmp_path / "out/planted-induction/evaluation.json").read_text())["made"]
     used, fresh = told["template_names"], told["evaluated_on"]["template_names"]
     assert (len(used), len(fresh), set(used) & set(fresh)) == (8, 4, set())
@@ -88,11 +87,7 @@ def test_a_file_runs_once(planted_induction, write, monkeypatch) -> None:
 
     file = write("return pairs.task")
     plan = Plan(file, 64, 0)
-    (
-        plan.pairs(planted_induction),
-        plan.fresh(planted_induction),
-        plan.found_on(planted_induction, plan),
-    )
+    assert len(plan.pairs(planted_induction)) > len(plan.fresh(planted_induction)) > 0
     assert sys.modules["interp_task_mine"].runs == [1]
 
 

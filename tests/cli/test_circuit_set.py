@@ -35,10 +35,10 @@ def test_edges_are_measured_against_those_that_were_built_in(run, tmp_path) -> N
         tmp_path,
     )
     told = run(*args).stdout
-    assert "  edges: top edges of 110 clean, others corrupted: CMD 0." in told
+    assert "  edges: share kept by the first of 110, others corrupted, and by as many" in told
     built = "built in L0H3>L1H0.k: AUROC 1.000 [1.000, 1.000] of 48 edges between heads"
     assert f"\n    {built}\n" in told
-    assert "faithfulness 1.00, random circuits with as many in each layer 0.00 [0.00," in told
+    assert "heads keep 1.00 [1.00, 1.00], random circuits with as many in each layer 0.00" in told
     folder = tmp_path / "planted-induction"
     edges = json.loads((folder / "evaluation.json").read_text())["edges"]
     assert edges["truth"] == [["L0H3", "L1H0.k"]]

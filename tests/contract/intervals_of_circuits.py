@@ -11,7 +11,6 @@ import pytest
 from contract.interval_oracles import LABELS, RNG, WHOLE, X, oracle
 
 from interp.circuits import (
-    bootstrap,
     gap,
     head_evaluation,
     patched_runs,
@@ -21,38 +20,8 @@ from interp.circuits import (
 from interp.circuits.edge_evaluation import EdgeEvaluation
 from interp.circuits.methods.codes import _edges_evaluated, _evaluated
 from interp.circuits.why import share_check
-from interp.core.rank_statistics import auroc, auroc_interval, jaccard_by_k
+from interp.core.rank_statistics import auroc, auroc_interval
 from interp.core.statistics import ratio_intervals
-
-
-@oracle("circuits/bootstrap.py:ranking_stability", "circuits/bootstrap.py:stability_rows")
-def stability() -> None:
-    scores = RNG.normal(size=(5, 9)) + 0.4 * np.arange(5)[:, None]
-    for labels in (None, LABELS):
-        groups = labels or tuple(range(9))
-        names = list(dict.fromkeys(groups))
-        rng = np.random.default_rng([2, 7])
-        drawn = []
-        for row in rng.integers(0, len(names), (60, len(names))):
-            at = [i for d in row for i, g in enumerate(groups) if g == names[d]]
-            drawn.append(jaccard_by_k(scores.mean(1), scores[:, at].mean(1)))
-        rows = bootstrap.stability_rows(
-            scores, "heads", "pairs", draws=60, seed=2, clusters=labels, also=(3, 99)
-        )
-        assert [r["k"] for r in rows] == [1, 2, 3, 4]
-        for row in rows:
-            each = np.array(drawn)[:, row["k"] - 1]
-            want = each.mean(), *np.quantile(each, [0.025, 0.975])
-            assert (row["jaccard"], row["low"], row["high"]) == pytest.approx(want)
-        assert {(r["n"], r["drawn"]) for r in rows} == (
-            {(9, "pairs")} if labels is None else {(5, "clusters of pairs")}
-        )
-        if labels is None:
-            found = bootstrap.ranking_stability(scores, 2, draws=60, seed=2)
-            each = np.array(drawn)[:, 1]
-            assert found == pytest.approx((each.mean(), *np.quantile(each, [0.025, 0.975])))
-    assert bootstrap.stability_rows(scores[:1], "heads", "pairs") == []
-    assert bootstrap.stability_rows(scores[:, :1], "heads", "pairs") == []
 
 
 @oracle("circuits/gap.py:gap_columns", "circuits/set_evaluation.py:SetEvaluation.ratio")
@@ -94,9 +63,8 @@ def shares_of_a_gap() -> None:
         assert tuple(share) == pytest.approx((next(own), *want, next(own)))
 
 
-@oracle("circuits/head_evaluation.py:Evaluation.area_interval")
 @oracle("circuits/head_evaluation.py:Evaluation._rows")
-def areas() -> None:
+def random_bands() -> None:
     sizes, per_prompt = (0, 1, 3), np.stack([np.zeros(9), np.abs(X[0]), WHOLE])
     random = RNG.uniform(0, 2, (30, 3))
     e: Any = SimpleNamespace(
@@ -112,16 +80,6 @@ def areas() -> None:
         circuit=SimpleNamespace(head_names=tuple("abc")),
         _area=lambda *_: None,
     )
-    names, found = list("abcde"), {"cmd": [], "cpr": []}
-    for row in np.random.default_rng([4, 5]).integers(0, 5, (head_evaluation.DRAWS, 5)):
-        at = [i for d in row for i, g in enumerate(LABELS) if g == names[d]]
-        f = (per_prompt[:, at].mean(1) - 0.1) / (WHOLE[at].mean() - 0.1)
-        for what, height in (("cmd", np.abs(1 - f)), ("cpr", f)):
-            # trapezoids over the share of heads
-            found[what].append((height[0] + height[1]) / 2 / 3 + (height[1] + height[2]) / 3)
-    self = head_evaluation.Evaluation.area_interval
-    for what, each in found.items():
-        assert self(e, what) == pytest.approx(tuple(np.quantile(each, [0.025, 0.975])))
     frame = head_evaluation.Evaluation._rows(e)
     drawn = (random - 0.1) / (WHOLE.mean() - 0.1)
     assert frame["random"].to_numpy() == pytest.approx(drawn.mean(0))

@@ -14,7 +14,7 @@ from interp.core import rank_statistics
 
 
 @holds("ranks", "spearman", "paired_spearman", "kendall", "_normalised", "top_k", "overlap_p")
-@holds("jaccard_by_k", "_places", "auroc", "auroc_interval")
+@holds("auroc", "auroc_interval")
 def test_ranks() -> None:
     table = RNG.integers(0, 6, (4, 12)).astype(float)
     table[3] = 2.0
@@ -45,15 +45,6 @@ def test_ranks() -> None:
     chance = [math.comb(k, x) * math.comb(n - k, k - x) / math.comb(n, k) for x in range(k + 1)]
     for least in range(k + 1):
         assert rank_statistics.overlap_p(least, k, n) == pytest.approx(sum(chance[least:]))
-    one, other = RNG.normal(size=(2, 9))
-    order = [np.argsort(-np.abs(x)).tolist() for x in (one, other)]
-    want = [
-        len({*order[0][:k]} & {*order[1][:k]}) / len({*order[0][:k]} | {*order[1][:k]})
-        for k in range(1, 10)
-    ]
-    assert rank_statistics.jaccard_by_k(one, other) == pytest.approx(want)
-    ties = rank_statistics.jaccard_by_k(np.array([1.0, -1.0, 0.0]), np.array([0.0, 1.0, 1.0]))
-    assert ties == pytest.approx([0, 1 / 3, 1])  # {0} and {1}; {0, 1} and {1, 2}
     score, truth = RNG.integers(0, 5, 14).astype(float), np.arange(14) < 5
     wins = [(a > b) + (a == b) / 2 for a in score[truth] for b in score[~truth]]
     assert rank_statistics.auroc(score, truth) == pytest.approx(np.mean(wins))

@@ -11,7 +11,6 @@ from scipy import stats
 from interp.core.rank_statistics import (
     auroc,
     auroc_interval,
-    jaccard_by_k,
     kendall,
     overlap_p,
     spearman,
@@ -53,11 +52,6 @@ def test_overlap_by_chance_is_hypergeometric():
     for least in range(k + 1):
         share = np.mean([len({0, 1, 2} & set(x)) >= least for x in draws])
         assert overlap_p(least, k, n) == pytest.approx(share)
-
-
-def test_jaccard_overlaps_are_those_of_sets() -> None:
-    first, second = np.array([3.0, -4.0, 1.0, 0.5]), np.array([1.0, 2.0, -3.0, 0.0])
-    np.testing.assert_allclose(jaccard_by_k(first, second), [0, 1 / 3, 1, 1])
 
 
 def test_auroc_equals_sklearn_with_ties() -> None:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from interp.circuits.set_evaluation import SetEvaluation
     from interp.core.result_rows import ResultRows
 
-LEVEL = 0.05  # p value above which a note says that the ranking is not shown to beat random orders
-
 
 def found_lines(
     found: Circuit, top: int, *, against: Published | None = None, called: str = ""
@@ -62,19 +60,13 @@ def evaluation_lines(
         lines += [f"  {line}" for line in of_set.summary()]
     if patched is not None and not isinstance(patched, str):
         lines += _patched(patched)
-    lines += _figures(found, measured, held_out)
+    lines += _figures(measured, held_out)
     if passes := measured.made.get("forwards"):
         lines.append(f"  note: the evaluation of sizes took {passes:.0f} forward passes more")
     if isinstance(of_set, str):
         lines.append(f"  note: no smallest set was measured: {of_set}")
     if isinstance(patched, str):
         lines.append(f"  note: the nodes were not patched on the held-out pairs: {patched}")
-    as_good = int((measured.random_cmd <= measured.cmd).sum())
-    if as_good and (1 + as_good) / (1 + len(measured.random_cmd)) > LEVEL:
-        lines.append(
-            f"  note: {as_good} of {len(measured.random_cmd)} random orders of heads do as well, so"
-            " there is no evidence that this ranking is better than chance"
-        )
     lines += [line for each in maps for line in _map(each)]
     if edges is not None:
         told_of_edges = edges if isinstance(edges, str) else edges.summary()
@@ -186,33 +178,17 @@ def _columns(columns: Mapping[str, list[str]]) -> list[str]:
     return _table(rows if len(columns) == 2 else [list(columns), *rows])
 
 
-def _figures(found: Circuit, measured: Evaluation, held_out: str) -> list[str]:
-    low, high = measured.area_interval()
-    below, above = measured.area_interval("cpr")
-    drawn, size, shaped = measured.random_cmd, measured.chosen, measured.shaped_faithfulness
-    alone, beside = _two(measured.chosen_faithfulness), _two(shaped.mean())
-    found_on = measured.found_on
-    best = "0 is best"
-    if found_on is not None:
-        best += f"; {found_on['cmd']:.3f} on the {found_on['n']:.0f} pairs it was found on"
+def _figures(measured: Evaluation, held_out: str) -> list[str]:
+    low, high = measured.share_interval(measured.inside - measured.empty)
+    shaped = measured.shaped_faithfulness
     lines = [
-        f"  {held_out}, others {measured.ablation}: CMD"
-        f" {measured.cmd:.3f} [{low:.3f}, {high:.3f}] ({best}), random orders"
-        f" {drawn.mean():.3f} [{drawn.min():.3f}, {drawn.max():.3f}]; CPR {measured.cpr:.3f}"
-        f" [{below:.3f}, {above:.3f}]",
-        f"  the first {size} heads: faithfulness {alone}, random circuits with as many in each"
-        f" layer {beside} [{_two(shaped.min())}, {_two(shaped.max())}]; completeness"
-        f" {measured.completeness:.2f}, not needed {' '.join(measured.unneeded) or 'none'}",
+        f"  {held_out}, others {measured.ablation}: the first {measured.chosen} heads keep"
+        f" {_two(measured.chosen_faithfulness)} [{_two(low)}, {_two(high)}], random circuits with"
+        f" as many in each layer {_two(shaped.mean())} [{_two(shaped.min())},"
+        f" {_two(shaped.max())}]",
     ]
     if measured.dependence:
         lines.append(f"  {measured.dependence}")
-    if measured.stability is not None:
-        mean, least, most = measured.stability
-        drawn_anew = next(row["drawn"] for row in found.tables["stability"])
-        lines.append(
-            f"  the first {size} heads when {drawn_anew} are resampled: Jaccard {mean:.2f}"
-            f" [{least:.2f}, {most:.2f}]"
-        )
     if measured.truth:
         known = measured.against_truth()
         lines.append(

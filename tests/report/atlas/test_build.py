@@ -258,7 +258,6 @@ def test_a_circuit_becomes_a_part_and_its_heads_link_to_it(tmp_path: Path) -> No
     inner.mkdir()
     found.to_json(inner / "circuit.json")
     evaluation = {
-        "one_out": {"L0H0": 0.1},  # of the first heads, which are not the set
         "figures": [
             {"figure": "faithfulness", "value": 0.1, "low": 0.0, "high": 0.2},
             {"figure": "faithfulness of the set", "value": 0.8, "low": 0.7, "high": 0.9},
