@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -97,7 +98,7 @@ def write_evaluation(
     pictured = svg(measured.plot())
     write_atomically(folder / "evaluation.svg", standing(pictured, style=True).encode())
     parts: list[tuple[Any, ...]] = [
-        ("Evaluation", held_out, pd.DataFrame(figures)),
+        ("Evaluation", held_out, _short_table(figures)),
         ("The first heads alone, over sizes", pictured, curve),
     ]
     if against is not None:
@@ -129,6 +130,22 @@ def write_evaluation(
         command=command,
     )
     write_atomically(folder / "circuit.html", content)
+
+
+def _short_table(figures: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return the figures of an evaluation in two columns, which fit a phone."""
+    import pandas as pd
+
+    rows = []
+    for row in figures:
+        value, low, high, random = (
+            f"{round(row[k], 2) + 0.0:.2f}" for k in ("value", "low", "high", "random")
+        )
+        text = f"{value} [{low}, {high}]"
+        text += "" if math.isnan(row["random"]) else f"; random ones {random}"
+        others = f"; others {row['ablation']}" if row["ablation"] else ""
+        rows.append((row["figure"], f"{text}: {row['what']}{others}"))
+    return pd.DataFrame(rows, columns=["figure", "value with its 95 % interval"])
 
 
 def _with_sentences(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from markupsafe import Markup
 
+from interp.circuits.nodes import node_of
+from interp.core.ties import ordered_by
 from interp.draw.page import asset, render, section_contents
 from interp.draw.parts import plain_value
 from interp.report.atlas.graph import pair_figure
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from interp.circuits.result import Circuit
 
 EDGES = 5_000  # of the page, the largest; those of the set are always there
+UNMEASURED = "not measured"  # an edge of a set that has all edges between its nodes
 ROUGH = ("estimated", "not patched", "trained gate")  # how an estimate was made
 
 
@@ -97,11 +100,12 @@ def _edges(found: Circuit, frame: Any) -> tuple[list[list[Any]], list[tuple[str,
     """Return the edges by size, and how they were measured.
 
     An edge is its writer, its input, its effect with the ends of its interval, and the number of
-    the way in which it was measured; a way is a text, and whether it is an estimate.
+    the way in which it was measured; a way is a text, and whether it is an estimate. Edges of the
+    set that were not measured come last.
     """
-    if frame is None:
-        return [], []
     inside = set(() if found.chosen is None else found.chosen.edges)
+    if frame is None:
+        return _of_the_set(found, inside), [(UNMEASURED, False)]
     order = [
         i for rank, i in enumerate(found.edge_ranking) if rank < EDGES or found.edges[i] in inside
     ]
@@ -112,7 +116,19 @@ def _edges(found: Circuit, frame: Any) -> tuple[list[list[Any]], list[tuple[str,
         [*found.edges[i], *(_short(column[i]) for column in columns), ways.index(how[i])]
         for i in order
     ]
-    return rows, [(way, _estimated(way)) for way in ways]
+    rest = _of_the_set(found, inside - set(found.edges), len(ways))
+    ways += [UNMEASURED] * bool(rest)
+    return rows + rest, [(way, _estimated(way)) for way in ways]
+
+
+def _of_the_set(
+    found: Circuit, edges: Collection[tuple[str, str]], way: int = 0
+) -> list[list[Any]]:
+    """Return edges of the set that were not measured, by the smaller effect of their two nodes."""
+    size = dict(zip(found.nodes, np.abs(found.largest).tolist(), strict=True))
+    ends = {edge: [size.get(node_of(end), np.inf) for end in edge] for edge in sorted(edges)}
+    order = ordered_by(ends, lambda edge: min(ends[edge]))
+    return [[*edge, None, None, None, way] for edge in order[:EDGES]]
 
 
 def _short(value: float) -> float | None:
@@ -179,7 +195,7 @@ def _share(value: float, low: float | None, high: float | None) -> str:
 
 
 def _percent(value: float) -> str:
-    return f"{100 * value:.0f} %"
+    return f"{round(100 * value)} %"
 
 
 STILL = 60  # edges or nodes of the picture that is shown without scripts

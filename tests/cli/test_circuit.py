@@ -96,6 +96,7 @@ def test_a_circuit_in_all_its_forms(run, tmp_path) -> None:
     assert told["edges"].startswith("not evaluated: ")
     page = (folder / "circuit.html").read_text()
     assert '<td class="text">faithfulness</td>' in page
+    assert f"{figures['faithfulness']['value']:.2f} [" in page.partition("of the first 2 heads")[0]
     svg = (folder / "circuit.svg").read_text()
     assert "28 of 28 edges" in svg
     assert svg in page

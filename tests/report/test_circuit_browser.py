@@ -15,6 +15,7 @@ from report.large import circuit_found
 from report.looking import CUT, PALE
 from report.test_atlas_browser import axe
 
+import interp
 from interp.circuits.explained import explained_nodes
 from interp.circuits.find import find_circuit
 from interp.circuits.nodes import NodeSet, Share, node_of
@@ -227,13 +228,70 @@ def test_three_hundred_nodes_and_five_thousand_edges_stay_fluid(browser, tmp_pat
     assert path.stat().st_size < 1_000_000
     browser.emulate("light", 1400)
     browser.open(path)
+    assert browser.run(EDGES) == 40
+    assert "the 40 strongest of 500 edges are drawn" in browser.text(STATUS)
+    drawn = browser.run("return drawn.edges.map(([l]) => Math.abs(l.effect))")
+    kept = set(found.chosen.edges)
+    effect = [abs(x) for e, x in zip(found.edges, found.edge_score, strict=True) if e in kept]
+    assert sorted(drawn) == pytest.approx(sorted(effect)[-40:], rel=1e-3)
+    slide = "document.querySelector('[aria-label=\"number of edges\"]')"
+    browser.run(
+        f"const s = {slide}; s.value = 500; for (const e of ['input', 'change'])"
+        " s.dispatchEvent(new Event(e))"
+    )
     assert browser.run(EDGES) == 500
-    browser.run("change({ k: names.length })")
+    opened(browser, path, e=77)  # a link shows the same
+    assert browser.run(EDGES) == 77
+    browser.run("change({ k: names.length, e: links.length })")
     assert browser.run(EDGES) == 5_000
     assert len(browser.run(NODES)) == len(found.nodes) + 1
     slow = "const begin = performance.now(); light('L3H3'); document.body.getBoundingClientRect();"
     # far above what it takes: quadratic work over the edges would take seconds
     assert browser.run(f"{slow} return performance.now() - begin") < 500
+
+
+def test_a_graph_wider_than_the_window_says_so(browser, small_page) -> None:
+    told = {}
+    for width in (1400, 390):
+        browser.emulate("light", width)
+        opened(browser, small_page[0])
+        wide = browser.run("return host.scrollWidth > host.clientWidth + 1")
+        told[width] = "wider than this window" in browser.text(STATUS)
+        assert told[width] == wide
+    assert told == {1400: False, 390: True}
+
+
+def test_edges_of_a_set_that_were_not_measured_are_drawn(
+    browser, planted_induction, tmp_path
+) -> None:
+    """At the level of heads the set has all edges between its nodes, and none has a score."""
+    task = make_contrast(planted_induction, "induction", n=8, seed=0)
+    found = find_circuit(planted_induction, task, level="head")
+    assert found.chosen is not None
+    assert found.chosen.edges
+    assert not found.edges
+    path = tmp_path / "heads.html"
+    path.write_bytes(circuit_page(found))
+    browser.emulate("light", 1400)
+    browser.open(path)
+    assert browser.run(EDGES) == len(found.chosen.edges)
+    opened(browser, path, open=">".join(found.chosen.edges[0]))
+    assert "not measured" in browser.text(".about")
+    assert browser.log("browser") == []
+
+
+def test_nodes_are_listed_in_the_order_of_the_printed_number(browser, tmp_path) -> None:
+    """Of a backup it is the effect with the other head out."""
+    model = interp.load("planted:backup")
+    path = tmp_path / "backup.html"
+    path.write_bytes(circuit_page(find_circuit(model, make_contrast(model, "induction", n=8))))
+    browser.emulate("light", 1400)
+    browser.open(path)
+    read = "return [...document.querySelectorAll('.about .number')].map((x) => x.textContent)"
+    numbers = browser.run(read)
+    sizes = [abs(float(text.split()[0])) for text in numbers]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sum("out)" in text for text in numbers) == 2
 
 
 def test_without_scripts_the_picture_and_the_numbers_stay(browser, small_page) -> None:

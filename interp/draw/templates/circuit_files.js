@@ -57,6 +57,7 @@ function followAddress() {
     const gone = new Set(), known = (id) => { const is = typeof id === "string" && by.has(id); if (!is) gone.add(String(id)); return is; };
     const list = (x) => (Array.isArray(x) ? x.filter(known) : []);
     if (Number.isInteger(asked.k)) state.k = within(asked.k, found.set ? 0 : 1, names.length);
+    if (Number.isInteger(asked.e)) state.e = within(asked.e, 1, Math.max(links.length, 1));
     state.rough = asked.rough === true;
     state.pins = list(asked.pins);
     state.hidden = list(asked.hidden);

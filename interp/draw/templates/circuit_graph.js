@@ -1,6 +1,6 @@
 // The graph of a circuit: nodes by layer and by the token position at which they act.
 const found = JSON.parse(document.getElementById("circuit").textContent);
-const WIDE = 66, HIGH = 24, GAP = 8, ROW = 74, WRAP = 30, MOST = 8, EDGE_HITS = 600, PARTS = { q: -20, k: 0, v: 20 };
+const WIDE = 66, HIGH = 24, GAP = 8, ROW = 74, WRAP = 30, MOST = 8, EDGE_HITS = 600, FIRST = 40, PARTS = { q: -20, k: 0, v: 20 };
 const by = new Map(found.nodes.map((n) => [n.id, n]));
 const owner = (end) => end.split(".")[0], part = (end) => end.split(".")[1] ?? "";
 const links = found.edges.map(([from, to, effect, low, high, way], at) => ({ at, from, to, node: owner(to), part: part(to), effect, low, high, how: found.how[way][0], rough: found.how[way][1] }));
@@ -21,7 +21,7 @@ function level(id) {
   return m ? Number(m[2]) + (m[1] === "mlp" ? 0.5 : 0) : id === "logits" ? 1e6 : -1;
 }
 // The state of the page; it is what the address holds and what undo goes back to.
-const fresh = () => ({ k: found.set ? 0 : Math.min(names.length, 16), rough: allRough, pins: [], hidden: [], groups: [], open: "", other: false });
+const fresh = () => ({ k: found.set ? 0 : Math.min(names.length, 16), e: FIRST, rough: allRough, pins: [], hidden: [], groups: [], open: "", other: false });
 let state = fresh();
 let other = found.published ? { name: found.published.name, nodes: new Set(found.published.heads) } : null;
 
@@ -36,10 +36,12 @@ function shownNodes() {
 function groupOf() {
   return new Map(state.groups.flatMap(([name, ...ids]) => ids.map((id) => [id, name])));
 }
-function shownLinks(nodes) {
-  return links.filter((l) => nodes.has(l.from) && nodes.has(l.node)
+function possibleLinks(nodes) { // the largest first, those of the set before others
+  const some = links.filter((l) => nodes.has(l.from) && nodes.has(l.node)
     && (state.k ? (state.rough || !l.rough) : setEdges.size ? setEdges.has(l.at) : state.rough || !l.rough));
+  return [...some.filter((l) => setEdges.has(l.at)), ...some.filter((l) => !setEdges.has(l.at))];
 }
+const shownLinks = (nodes) => possibleLinks(nodes).slice(0, state.e);
 function columnOf(id) { // the position at which a node acts: where its strongest attention starts
   if (id === "logits") return Math.max(...Object.values(found.pair.positions ?? {}), -1);
   return by.get(id)?.reads?.[0] ?? -1;
@@ -117,10 +119,12 @@ function draw() {
   }
   for (const id of ids) boxes.append(box(id, map.places.get(id), groups.get(id)));
   host.replaceChildren(svg);
+  host.classList.toggle("wide", host.scrollWidth > host.clientWidth + 1);
   light(state.open);
 }
+const effectText = (l) => l.effect === null ? "not measured" : `${spell(l.effect)}${between(l)} ${found.unit}`;
 function edgeText(l) {
-  return `${l.from} to ${l.node}${l.part ? `, ${{ q: "query", k: "key", v: "value" }[l.part] ?? l.part}` : ""}: ${spell(l.effect)}${between(l)} ${found.unit}${l.rough ? ", an estimate" : ""}`;
+  return `${l.from} to ${l.node}${l.part ? `, ${{ q: "query", k: "key", v: "value" }[l.part] ?? l.part}` : ""}: ${effectText(l)}${l.rough ? ", an estimate" : ""}`;
 }
 function nodeText(id) {
   const n = by.get(id), reads = readsText(n);

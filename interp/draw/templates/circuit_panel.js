@@ -24,8 +24,10 @@ addEventListener("keydown", (event) => {
 function toggled(list, id) { return list.includes(id) ? list.filter((x) => x !== id) : [...list, id]; }
 
 function caption() {
-  const nodes = shownNodes(), lines = shownLinks(nodes);
-  let text = `${nodes.size} nodes and ${lines.length} edges are drawn.`;
+  const nodes = shownNodes(), all = possibleLinks(nodes).length, lines = Math.min(all, state.e);
+  let text = !all ? `${nodes.size} nodes are drawn; no edge between them was measured.`
+    : `${nodes.size} nodes and ${lines < all ? `the ${lines} strongest of ${all}` : all} edges are drawn.`;
+  if (host.classList.contains("wide")) text += " The graph is wider than this window: scroll it sideways.";
   if (!state.k && found.set) text = `The set: ${found.set.text}. ${text}`;
   else {
     const heads = names.slice(0, state.k).filter((id) => id.startsWith("L")).length;
@@ -52,6 +54,14 @@ function controls() {
     oninput: () => { state.k = Number(slide.value); draw(); said.textContent = caption(); read.textContent = state.k ? `first ${state.k} of ${last} nodes` : `the set, ${inSet.size} nodes`; },
     onchange: () => refresh() });
   const parts = [make("label", {}, "Size ", slide, " ", read)];
+  const all = possibleLinks(shownNodes()).length, few = (e) => `${Math.min(e, all)} of ${all} edges`;
+  if (all > 1) {
+    const count = make("output", {}, few(state.e));
+    const edges = make("input", { type: "range", min: 1, max: all, value: Math.min(state.e, all), "aria-label": "number of edges",
+      oninput: () => { state.e = Number(edges.value); draw(); said.textContent = caption(); count.textContent = few(state.e); },
+      onchange: () => refresh() });
+    parts.push(make("label", {}, "Edges ", edges, " ", count));
+  }
   if (links.some((l) => l.rough)) parts.push(tick("Estimates (dashed)", state.rough, () => change({ rough: !state.rough })));
   if (other) parts.push(tick(`Compare with ${other.name}`, state.other, () => change({ other: !state.other })));
   const file = make("input", { type: "file", accept: ".json", hidden: true, onchange: () => readOther(file.files[0]) });
@@ -65,7 +75,7 @@ function controls() {
   if (state.pins.length > 1) tools.unshift(groupForm());
   const active = document.activeElement?.getAttribute?.("aria-label");
   bar.replaceChildren(...parts, ...tools);
-  if (active === "number of nodes") bar.querySelector("input[type=range]").focus();
+  if (active?.startsWith("number of")) bar.querySelector(`[aria-label="${active}"]`)?.focus();
 }
 function tick(text, checked, onchange) {
   return make("label", {}, make("input", { type: "checkbox", checked, onchange }), ` ${text}`);
@@ -107,7 +117,8 @@ function panel() {
   about.replaceChildren(...(l ? edgePanel(l) : by.has(state.open) ? nodePanel(by.get(state.open)) : firstPanel()));
 }
 function firstPanel() {
-  const rows = names.slice(0, 8).map((id) => [id, by.get(id), () => change({ open: id })]);
+  const printed = (n) => size(n) === n.without ? { effect: n.without, on: n.on } : n; // by which nodes are ordered
+  const rows = names.slice(0, 8).map((id) => [id, printed(by.get(id)), () => change({ open: id })]);
   return [make("h2", {}, "The first nodes"), effectTable(rows, AXIS.nodes), make("p", { class: "note" }, "Choose a node or an edge to see what it does.")];
 }
 // Lines with a name, a bar with its interval on an axis that all lines share, and the number.
@@ -124,7 +135,7 @@ function effectRow(name, x, go, most, signed) {
     if (x.low !== null && x.low !== undefined) svg.append(make("path", { class: "error", d: `M${to(x.low)} 6H${to(x.high)}` }));
     svg.append(make("path", { class: "base", d: `M${zero} 0V12` }));
   }
-  return make("div", { class: "effect" }, control(name, go), svg, make("span", { class: "number" }, value === null ? "not measured" : `${spell(value)}${between(x)}`));
+  return make("div", { class: "effect" }, control(name, go), svg, make("span", { class: "number" }, value === null ? "not measured" : `${spell(value)}${between(x)}${x.on && !x.id ? ` (${x.on} out)` : ""}`));
 }
 function nodePanel(n) {
   const pinned = state.pins.includes(n.id), group = groupOf().get(n.id);
@@ -176,7 +187,7 @@ function written(n) {
 function edgePanel(l) {
   const writer = by.get(l.from), reader = by.get(l.node), way = { q: "query", k: "key", v: "value" }[l.part];
   const parts = [make("h2", { tabindex: -1 }, `${l.from} to ${l.node}`, make("span", { class: "soft" }, way ? ` as its ${way}` : "")),
-    make("p", {}, `${spell(l.effect)}${between(l)} ${found.unit}, ${l.how || "not stated how"}, ${found.n} pairs.`,
+    make("p", {}, `${effectText(l)}, ${l.how || "not stated how"}, ${found.n} pairs.`,
       writer.effect ? ` All edges of ${l.from} together: ${spell(writer.effect)}.` : "")];
   const share = l.part === "q" ? reader.why?.query : l.part === "k" ? reader.why?.key : null, mine = share?.find(([id]) => id === l.from);
   if (mine) parts.push(make("p", {}, `${spell(mine[1])} logits of the attention of ${l.node} on the first pair come from ${l.from} on the ${way} side.`));
