@@ -60,7 +60,7 @@ def words(model: TokenModel, ids: Sequence[int]) -> tuple[str, ...]:
     """
     if model.tokenizer is None:
         return tuple(map(str, ids))
-    known = {i: one_word(model, i) for i in dict.fromkeys(ids)}
+    known = {i: word_with_space(model, i) for i in dict.fromkeys(ids)}
     partial = {i for i in known if is_piece(model, i)}
     texts, pieces = [known[i] for i in ids], [i in partial for i in ids]
     at = 0
@@ -97,11 +97,21 @@ def one_word(model: TokenModel, index: int) -> str:
     return _decoded(model, [index])
 
 
+def word_with_space(model: TokenModel, index: int) -> str:
+    """Decode a token with the space before it, which sentencepiece leaves out of a token alone."""
+    name = getattr(model.tokenizer, "convert_ids_to_tokens", lambda _: None)(index)
+    if isinstance(name, str) and name.startswith(SPACE):
+        return name.replace(SPACE, " ")
+    return one_word(model, index)
+
+
 def is_piece(model: TokenModel, index: int) -> bool:
     """Return True if a token alone is not whole characters of UTF-8."""
     return LOST in _decoded(model, [index])
 
 
+SPACE = "\u2581"
+"""Sign of a space in vocabularies of sentencepiece."""
 LOST = "\ufffd"
 """Sign that a tokenizer puts in place of bytes that are no character."""
 _LONGEST = 12  # tokens of one character with the marks and joiners that follow in the same tokens

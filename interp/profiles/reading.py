@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from interp.core.tokens import separate_words
+from interp.core.tokens import word_with_space
 from interp.model.segments import special_ids
 
 if TYPE_CHECKING:
@@ -161,12 +161,10 @@ class TokenReader:
 
     def _written(self, index: int) -> str:
         """Return the text of a token with the space before it, as its vocabulary states it."""
-        name = self.model.tokenizer.convert_ids_to_tokens(index)  # type: ignore[union-attr]
-        if isinstance(name, str) and self._pieces:
+        if self._pieces:
+            name = self.model.tokenizer.convert_ids_to_tokens(index)  # type: ignore[union-attr]
             return name[2:] if name.startswith("##") else f" {name}"
-        if isinstance(name, str) and name.startswith("▁"):
-            return f" {name[1:]}"
-        return separate_words(self.model, [index])[0]
+        return word_with_space(self.model, index)
 
     def _about(self, index: int) -> tuple[str, bool, list[bool]]:
         """Return a token's text without case and spaces, whether a space begins it, its kinds."""

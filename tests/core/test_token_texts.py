@@ -71,6 +71,17 @@ def test_pieces_of_a_character_name_it_and_their_number(by_bytes) -> None:
     assert prompt_text_of(by_bytes, ids) == TEXT
 
 
+def test_words_of_sentencepiece_keep_the_space_before_them() -> None:
+    vocabulary = {sign: at for at, sign in enumerate(("<unk>", "▁", "▁cat", "s", "▁sat"))}
+    tokenizer = Tokenizer(models.Unigram([(sign, -1.0) for sign in vocabulary], unk_id=0))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    model = SimpleNamespace(tokenizer=PreTrainedTokenizerFast(tokenizer_object=tokenizer))
+    ids = ids_of(model, "cats sat")
+    assert words(model, ids) == (" cat", "s", " sat")
+    assert separate_words(model, ids) == ("cat", "s", "sat")  # as `token_id` reads it
+
+
 def test_pieces_apart_are_named_by_their_bytes(by_bytes) -> None:
     ids = ids_of(by_bytes, "🙂é")
     assert separate_words(by_bytes, ids) == ("<F0 9F>", "<99>", "<82>", "<C3>", "<A9>")
