@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _JOINT = 3  # passes in which position and entries are fitted together
-_EVERY = 8  # pages per page whose curvature is summed
+_BENT = 24  # pages whose curvature is summed, about
 
 
 def newton_step(
@@ -62,7 +62,7 @@ def refit_with_position(
     """Fit position and entries together, by Newton; a step that does not help is halved."""
     here = torch.cat([position, lists.parameters], 1).double()
     free = torch.cat([torch.ones_like(position), (lists.sets >= 0).float()], 1).double()
-    n, ridge = position.shape[1], ridge_of(pages)
+    n, ridge, every = position.shape[1], ridge_of(pages), max(1, len(pages) // _BENT)
     loss = torch.full((len(here), 1), torch.inf, dtype=torch.double)
     trial = here
     slopes: list[Tensor] = []
@@ -73,7 +73,7 @@ def refit_with_position(
         total, sampled = (torch.zeros(len(here), 1, 1, dtype=torch.double) for _ in range(2))
         for at, (page, places) in enumerate(zip(pages, features(), strict=True)):
             parameters = trial[:, :n].float(), trial[:, n:].float()
-            slope, nats, bent = slope_of(page, places, *parameters, bent=at % _EVERY == 0)
+            slope, nats, bent = slope_of(page, places, *parameters, bent=at % every == 0)
             slopes.append(slope * free)
             value = value + nats[:, None]
             weight = page.weight.double().sum(1)[:, None, None]
