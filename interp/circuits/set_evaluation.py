@@ -128,7 +128,7 @@ class SetEvaluation(Result):
     @property
     def _worst(self) -> str:
         """Describe the subsets without which set and model differ most."""
-        without = [f"without {' '.join(nodes)}" if nodes else "as they are" for nodes in self.worst]
+        without = [f"without {' '.join(x)}" if x else "with nothing removed" for x in self.worst]
         return (
             f"1 is best; of {self.tried} subsets of its heads and MLPs, set and model differ most"
             f" {' or '.join(dict.fromkeys(without))}"
