@@ -55,6 +55,15 @@ def pieces(tokens: Sequence[str], text: str = "") -> list[TextPiece]:
     return text_pieces
 
 
+def with_spaces(tokens: Sequence[str]) -> list[str]:
+    """Return tokens with the space before each, which WordPiece leaves out; parts stay as named."""
+    shown: list[str] = []
+    for piece in pieces(tokens):
+        at = len(shown)
+        shown += [piece.text] if piece.n_tokens == 1 else tokens[at : at + piece.n_tokens]
+    return shown
+
+
 def _joined(tokens: Sequence[str], at: int) -> tuple[int, str]:
     """Return how many tokens from `at` make one character or a few, and their text."""
     first = _PART.fullmatch(tokens[at])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from interp.core.running_text import with_spaces
 from interp.core.ties import snapped
 from interp.core.tokens import words
 
@@ -146,7 +147,8 @@ def _example(
     mass = judged.largest[at][head, row].astype(float).tolist()
     largest = [(key, m) for key, m in zip(keys, mass, strict=True) if m > 0]
     if at not in texts:
-        texts[at] = words(model, window.ids)
+        tokens = words(model, window.ids)
+        texts[at] = tokens if model.tokenizer is None else tuple(with_spaces(tokens))
     return {
         "kind": kind,
         "document": window.name,

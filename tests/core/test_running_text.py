@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from interp.core.running_text import pieces
+from interp.core.running_text import pieces, with_spaces
 
 
 def texts(tokens, text=""):
@@ -53,6 +53,14 @@ def test_tokens_are_placed_in_their_text(tokens, text, shown, as_words) -> None:
     assert texts(tokens, text) == shown
     assert words(tokens, text) == as_words
     assert sum(piece.n_tokens for piece in pieces(tokens, text)) == len(tokens)
+
+
+def test_tokens_of_wordpiece_get_the_spaces_before_words() -> None:
+    tokens = ["[CLS]", "the", "bird", "##s", ",", "na", "ï[1/2]", "ï[2/2]", "##ve"]
+    shown = with_spaces(tokens)
+    assert shown[:5] == ["[CLS]", " the", " bird", "s", ","]
+    assert shown[6:8] == tokens[6:8]
+    assert with_spaces(["a", " cat", "."]) == ["a", " cat", "."]
 
 
 def test_a_text_that_is_cut_goes_on_with_the_tokens() -> None:
