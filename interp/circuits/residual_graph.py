@@ -145,11 +145,15 @@ class ResidualGraph:
 
     def head_outputs(self, layer: Layer) -> HeadOutputs:
         """Return the map from the outputs (z) of a layer's heads to what they write."""
-        from interp.model.locate.head_outputs import HeadOutputs, head_outputs, writing_weights
+        from interp.model.locate.head_outputs import (
+            head_outputs,
+            outputs_before_norm,
+            writing_weights,
+        )
 
         weights = writing_weights(self.model, layer.site)
         if layer.norm is not None:
-            return HeadOutputs(weights.W_O, weights.b_O, weights.b_O.new_zeros(()), None)
+            return outputs_before_norm(weights)
         return head_outputs(weights, None, gated=True)
 
     @cached_property
@@ -169,8 +173,8 @@ class ResidualGraph:
             assert not isinstance(writing, str)
             role = NormRole(layer.norm, norm, (norm.width,))
             module = self.model.module.get_submodule(layer.norm)
-            heads = self.heads_of(layer)
-            norms.append(OutputNorm(layer.order, heads, module, role, weights.b_O, writing.scale))
+            heads, bias = self.heads_of(layer), self.head_outputs(layer).bias
+            norms.append(OutputNorm(layer.order, heads, module, role, bias, writing.scale))
         return tuple(norms)
 
     def norm_notes(self, how: str = "it is computed again for every patch") -> tuple[str, ...]:

@@ -135,6 +135,11 @@ def head_outputs(
     return HeadOutputs(matrix, bias, shift, scale)
 
 
+def outputs_before_norm(weights: HeadWeights) -> HeadOutputs:
+    """Return the map from outputs of heads to their parts of the sum that a norm reads."""
+    return HeadOutputs(weights.W_O, weights.b_O, torch.zeros_like(weights.b_O), None)
+
+
 def of_no_head(
     weights: HeadWeights,
     results: Float[Tensor, "*at head d_model"],

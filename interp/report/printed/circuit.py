@@ -45,7 +45,6 @@ def found_lines(
 
 
 def evaluation_lines(
-    found: Circuit,
     measured: Evaluation,
     *,
     held_out: str,

@@ -194,7 +194,7 @@ def find(
         n_random=n_random,
         **shared,
     )
-    run.say(evaluation_lines(discovered, measured, **parts) + doubt)
+    run.say(evaluation_lines(measured, **parts) + doubt)
     if folder is not None:
         parts["explained"] = explained_nodes(model, discovered, start.pairs(model))
         write_evaluation(discovered, measured, folder, command=as_given(), against=known, **parts)
