@@ -242,8 +242,6 @@ def evaluation_made() -> Evaluation:
         14,
         np.full(32, 0.7),
         draw.normal(0.2, 0.1, 20),
-        np.full(32, 0.1),
-        dict.fromkeys(NAMES[:14], 0.1),
         made=MADE,
     )
 
