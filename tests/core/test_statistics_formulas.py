@@ -174,7 +174,7 @@ def test_ratios_of_means() -> None:
     assert draws.gain(whole, whole, 0 * whole)[1] == 1.0
 
 
-@holds("sign_flip_p", "sign_flip_ps", "least_sign_flip_p", "paired_p")
+@holds("sign_flip_p", "sign_flip_ps", "_signs", "least_sign_flip_p", "paired_p")
 def test_sign_flips() -> None:
     x = X[:, :7].copy()
     x[2, [1, 5]] = np.nan
