@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,8 +35,12 @@ class Browser:
     def call(self, method, path, content=None):
         body = None if content is None else json.dumps(content).encode()
         request = urllib.request.Request(self.address + path, body, method=method)
-        with urllib.request.urlopen(request, timeout=120) as answer:
-            return json.load(answer)["value"]
+        try:
+            with urllib.request.urlopen(request, timeout=120) as answer:
+                return json.load(answer)["value"]
+        except urllib.error.HTTPError as error:
+            told = json.load(error)["value"]["message"]
+            raise RuntimeError(f"{method} {path}: {told}") from error
 
     def open(self, path):
         self.log("performance"), self.log("browser")  # of the page before
@@ -106,6 +111,10 @@ class Browser:
         self.call("POST", "/goog/cdp/execute", asked)
 
     def screenshot(self):
+        # a page just opened on a busy machine has no picture yet: two frames have to be drawn
+        drawn = "const done = arguments[0];"
+        drawn += "requestAnimationFrame(() => requestAnimationFrame(() => done(1)))"
+        self.call("POST", "/execute/async", {"script": drawn, "args": []})
         asked = {"cmd": "Page.captureScreenshot", "params": {"captureBeyondViewport": True}}
         return base64.b64decode(self.call("POST", "/goog/cdp/execute", asked)["data"])
 
