@@ -106,7 +106,9 @@ class Voice:
             def tell(what: str, done: int, total: int) -> None:
                 nonlocal last_note
                 now = time.monotonic()
-                start, before = began.setdefault(what, (now, done))
+                if not done or what not in began:  # of a second count of this name too
+                    began[what] = now, done
+                start, before = began[what]
                 known = done - before >= max(2, total / PART) and now - start >= SOON
                 if known and done < total and what not in announced:
                     announced.add(what)

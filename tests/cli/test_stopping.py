@@ -123,11 +123,18 @@ def test_a_long_step_says_so_once_and_early(capsys, monkeypatch) -> None:
             progress("short", done, 10)
             now[0] += 1
         assert notes() == []
+        for done in range(3):
+            progress("twice", done, 2)
+            now[0] += 1
         now[0] = 58.0
         for done in range(8):  # a step of 10 s, with which the whole passes a minute
             progress("last", done, 10)
             now[0] += 1
         assert notes() == ["interp: m: last takes about 5 s more; Ctrl-C keeps what is finished"]
+        for done in range(8):  # a second count of a name is timed from its own start
+            progress("twice", done, 30)
+            now[0] += 1
+        assert notes()[0].startswith("interp: m: twice takes about 25 s more")
         progress("uneven", 0, 500)
         now[0] += 30  # the first of 500 units may be most of the work
         progress("uneven", 1, 500)
