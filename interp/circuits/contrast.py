@@ -12,7 +12,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.causal.pruning.folds import folds
 from interp.causal.task import Task, part
 from interp.circuits.gap import NOTHING, Gap
 from interp.core.errors import InterpError, OptionError, PromptError
@@ -115,14 +114,25 @@ class ContrastTask:
         return labels if labels and LEAST_TEMPLATES <= len(set(labels)) < len(self) else None
 
     @property
+    def _shared(self) -> tuple[str, ...]:
+        """The labels of clusters, however few; empty where no two pairs share one."""
+        labels = self.clean.clusters or ()
+        return labels if len(set(labels)) < len(labels) else ()
+
+    @property
+    def many_clusters(self) -> bool:
+        """Whether there are clusters enough to hold some out and to test effects over them."""
+        return len(set(self.clusters or ())) >= 2 * LEAST_TEMPLATES
+
+    @property
     def dependence(self) -> str:
         """The clusters that intervals resample, or the reason why they resample single pairs.
 
         Empty where no two pairs share a cluster.
         """
-        labels = self.clean.clusters or ()
+        labels = self._shared
         number = len(set(labels))
-        if not labels or number == len(labels):
+        if not labels:
             return ""
         what = "templates" if labels[0].startswith("template ") else "clusters"
         if self.clusters is not None:
@@ -260,17 +270,39 @@ class ContrastTask:
         held = [i for i, t in enumerate(self.templates) if t in out]
         return self.some([i for i in range(len(self)) if i not in set(held)]), self.some(held)
 
-    def halves(self, seed: int = 0) -> tuple[Int[Array, " pair"], Int[Array, " pair"]]:
-        """Split the pairs at random, whole clusters together, into two disjoint halves.
+    def parts(
+        self, seed: int = 0
+    ) -> tuple[Int[Array, " pair"], Int[Array, " pair"], Int[Array, " pair"]]:
+        """Split the pairs at random: to order nodes and edges, to validate a set, and held out.
 
-        Returns:
-            The numbers of the pairs of each half; twice all of them where there are fewer than four
-            pairs, as one pair alone has no error.
+        Half of the pairs are held out. Where there are many clusters, whole clusters are, otherwise
+        as many pairs of each. Fewer than 16 pairs order and validate with the same ones; fewer than
+        4 are not split.
         """
+        every = np.arange(len(self))
         if len(self) < LEAST_TEMPLATES:
-            return np.arange(len(self)), np.arange(len(self))
-        [fold] = folds(len(self), 0, seed, self.clusters)
-        return np.flatnonzero(fold.first), np.flatnonzero(fold.second)
+            return every, every, every
+        which = np.unique(self._shared or [""] * len(self), return_inverse=True)[1]
+        order = np.random.default_rng([seed, 5]).permutation(len(self))
+        if self.many_clusters:
+            _, place = np.unique(which[order], return_index=True)
+            rank = np.argsort(np.argsort(place))[which]
+        else:
+            rank = np.empty(len(self), dtype=int)
+            rank[order[np.argsort(which[order], kind="stable")]] = every
+        held, mine = np.flatnonzero(rank % 2), np.flatnonzero(rank % 2 == 0)
+        if len(mine) < 2 * LEAST_TEMPLATES:
+            return mine, mine, held
+        return mine[rank[mine] % 4 == 0], mine[rank[mine] % 4 == 2], held
+
+    def said_of(self, held: Int[Array, " pair"]) -> str:
+        """Say whether held-out pairs share their templates or clusters with the others."""
+        if not (labels := self._shared):
+            return ""
+        number = len({labels[i] for i in held})
+        what = "template" if labels[0].startswith("template ") else "cluster"
+        kind = f"{number} other" if self.many_clusters else f"the same {number}"
+        return f"of {kind} {what}{'s' * (number != 1)}"
 
     def values(self, model: Model) -> tuple[Float[Array, " prompt"], Float[Array, " prompt"]]:
         """Measure every prompt on its clean and on its corrupted side."""

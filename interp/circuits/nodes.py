@@ -18,13 +18,20 @@ Edge = tuple[str, str]
 
 
 def larger_effect(
-    score: Float[Array, " node"], conditional: Float[Array, " node"]
+    score: Float[Array, " node"],
+    conditional: Float[Array, " node"],
+    nodes: Sequence[str] = (),
+    groups: Sequence[Mapping[str, Any]] = (),
 ) -> Float[Array, " node"]:
     """Return each node's larger effect by size, with its sign; 0 where neither effect is known.
 
-    Nodes are ordered and drawn by its size.
+    Nodes are ordered and drawn by its size. A head of a group has its share of the group instead of
+    its effect while the others are patched.
     """
-    alone, other = np.nan_to_num(score, nan=0.0), np.nan_to_num(conditional, nan=0.0)
+    other, shares = conditional.copy(), {row["node"]: row["share"] for row in groups}
+    for i, name in enumerate(nodes):
+        other[i] = shares.get(name, other[i])
+    alone, other = np.nan_to_num(score, nan=0.0), np.nan_to_num(other, nan=0.0)
     return np.where(np.abs(other) > np.abs(alone), other, alone)
 
 
@@ -62,22 +69,16 @@ def head_columns(nodes: Sequence[str]) -> dict[str, Any]:
 
 
 class Share(NamedTuple):
-    """Share of clean minus corrupted that a set keeps, with its 95 % interval.
+    """Share of clean minus corrupted that a set keeps on held-out pairs, with its 95 % interval.
 
-    `own` is the share on the pairs that ordered the nodes and edges.
+    `own` is the share on the pairs that chose the set: where they are parted, on the part that is
+    further from 1.
     """
 
     value: float
     low: float
     high: float
     own: float
-
-    def reaches(self, asked: float) -> bool:
-        """Return True if the share is shown to be at least this, and is no further above 1."""
-        return bool(
-            reaches(min(self.low, self.own), asked)
-            and reaches(2 - asked, max(self.value, self.own))
-        )
 
 
 WHOLE = Share(1.0, 1.0, 1.0, 1.0)
@@ -90,13 +91,16 @@ class NodeSet:
     Args:
         nodes: Names of the nodes, in the order of the model.
         edges: (writer, reader) names.
-        share: Faithfulness on some pairs of the search.
+        share: Faithfulness on the held-out pairs of the search.
         asked: Share that it was selected to keep; 0 where none was asked for.
         pairs: Number of these pairs.
-        apart: Whether these pairs had no part in ordering nodes and edges; if they had, the share
-            is too high for other pairs.
+        apart: Whether these pairs had no part in the choice; if they had, the share is too high for
+            other pairs.
         separated: Whether edges were selected too; otherwise all edges between the nodes belong to
             the set.
+        minimal: Whether the search ended by itself: no node or edge can leave the set.
+        shared: Whether the pairs have their templates in common with those that chose the set, and
+            how many; empty where no two pairs have one in common.
     """
 
     nodes: tuple[str, ...]
@@ -106,6 +110,8 @@ class NodeSet:
     pairs: int = 0
     apart: bool = False
     separated: bool = True
+    minimal: bool = False
+    shared: str = ""
 
     @classmethod
     def of(cls, tables: Mapping[str, list[dict[str, Any]]]) -> Self | None:
@@ -121,7 +127,14 @@ class NodeSet:
             int(stated["pairs"]),
             bool(stated["apart"]),
             bool(stated["separated"]),
+            bool(stated["minimal"]),
+            str(stated["shared"]),
         )
+
+    @property
+    def reached(self) -> bool:
+        """Whether the set keeps what was asked on the pairs that chose it."""
+        return bool(reaches(self.asked and 1 - self.asked, abs(1 - self.share.own)))
 
     @property
     def kept(self) -> float:
@@ -131,10 +144,11 @@ class NodeSet:
     def summary(self) -> str:
         """State the share, its interval, and on which pairs it was measured."""
         value, low, high, _ = self.share
-        on = "that did not order it" if self.apart else "that chose it, so less on others"
+        on = "not used to find it" if self.apart else "that chose it, so less on others"
+        on += f", {self.shared}" if self.apart and self.shared else ""
         asked = f"; {self.asked:g} was asked" if self.asked else ""
-        if self.asked and not self.share.reaches(self.asked):
-            asked += ", which it is not shown to keep"
+        if self.asked and not self.reached:
+            asked += ", which it does not keep"
         return f"keeps {value:.2f} [{low:.2f}, {high:.2f}] on {self.pairs} pairs {on}{asked}"
 
     def tables(self, forwards: Mapping[str, float]) -> dict[str, list[dict[str, Any]]]:
@@ -150,6 +164,8 @@ class NodeSet:
             "nodes": len(self.nodes),
             "edges": len(self.edges),
             "separated": self.separated,
+            "minimal": self.minimal,
+            "shared": self.shared,
         }
         return {
             "smallest": [values],

@@ -80,7 +80,7 @@ def patch_first(
     sets = dict.fromkeys([frozenset({name}) for name in names])
     for name, other in zip(names, on, strict=True):
         if other:
-            sets |= dict.fromkeys([frozenset({other}), frozenset({name, other})])
+            sets |= dict.fromkeys([frozenset(other.split()), frozenset({name, *other.split()})])
     masks = []
     for out in sets:
         mask = graph.full().clone()
@@ -113,7 +113,8 @@ def patch_first(
             "n": len(task),
         }
         if other:
-            now = effect[frozenset({name, other})] - effect[frozenset({other})]
+            out = frozenset(other.split())
+            now = effect[out | {name}] - effect[out]
             row |= {"conditional": float(now.mean()), "conditional_sem": _sem(now, task)}
         rows.append(row)
     values = [effect[frozenset({name})] for name in names]

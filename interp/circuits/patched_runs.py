@@ -6,7 +6,7 @@ lost = runs.effects([mask, ...], "patching nodes")      # [mask, pair]; runs.lef
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from interp.circuits.nodes import Share
 from interp.circuits.residual_graph import ResidualGraph
 from interp.circuits.steps import counted, step
 from interp.core.errors import OptionError
+from interp.core.standard_errors import standard_error
 from interp.core.statistics import ratio_intervals
 
 if TYPE_CHECKING:
@@ -43,14 +44,16 @@ class PatchedRuns:
         model: The model.
         task: The pairs of prompts.
         budget: Largest number of forward passes over all pairs; unlimited by default.
-        halves: Numbers of the pairs that order nodes and edges, and of those on which shares are
-            measured (`ContrastTask.halves`); all pairs each by default.
+        parts: Numbers of the pairs that order nodes and edges, of those that validate a set if they
+            are others, and of those on which its share is measured (`ContrastTask.parts`); all
+            pairs each by default.
 
     Attributes:
         forwards, backwards: Passes over all pairs that were made, or read back from a ledger.
         stages: Passes by stage.
-        first, second: The halves.
-        apart: Whether they are disjoint.
+        first, second, held: The parts; without pairs of its own the second is the first.
+        apart: Whether no pair that chooses is held out to measure the share.
+        choosing: Share of the pairs that choose.
         clean, corrupted: The value of each pair on both sides, positive where the task is done.
 
     Raises:
@@ -63,19 +66,23 @@ class PatchedRuns:
         task: ContrastTask,
         budget: float = float("inf"),
         *,
-        halves: tuple[Array, Array] | None = None,
+        parts: Sequence[Array] = (),
     ) -> None:
         self.model, self.task, self.budget = model, task, budget
         self.graph = ResidualGraph.of(model)
         every = np.arange(len(task))
-        self.first, self.second = (every, every) if halves is None else halves
-        self.apart = not np.intersect1d(self.first, self.second).size
-        parts = (self.first, self.second) if self.apart else (every,)
+        self.first, self.held = (parts[0], parts[-1]) if len(parts) else (every, every)
+        self.second = parts[1] if len(parts) > 2 else self.first
+        choosing = np.union1d(self.first, self.second)
+        self.apart = not np.intersect1d(choosing, self.held).size
+        split = (choosing, self.held) if self.apart else (every,)
         self.batches = [
             replace(batch, which=tuple(part[list(batch.which)].tolist()))
-            for part in parts
+            for part in split
             for batch in task.some(part.tolist()).batches()
         ]
+        self._choosing = set(choosing.tolist())
+        self.choosing = len(choosing) / len(task)
         self.forwards, self.backwards = 0.0, 0.0
         self.stages: dict[str, float] = {}
         self._held: dict[int, EdgeForward] = {}
@@ -126,9 +133,13 @@ class PatchedRuns:
         stage: str,
         *,
         value: Callable[[int, ContrastBatch], Value] | None = None,
+        choosing: bool = False,
     ) -> Float[Array, "mask prompt"]:
-        """Measure what each pair loses under each mask, one forward pass each."""
-        losses = np.zeros((len(masks), len(self.task)))
+        """Measure what each pair loses under each mask, one forward pass each.
+
+        With `choosing`, held-out pairs are left out; they are NaN.
+        """
+        losses = np.full((len(masks), len(self.task)), np.nan)
         if not len(masks):
             return losses
         stacked = torch.stack(list(masks))
@@ -139,35 +150,68 @@ class PatchedRuns:
                 lost = effects_of_masks(self.edges(i), measure, stacked)
             return lost.double().cpu().numpy()
 
-        with counted(stage, len(masks) * len(self.batches)) as done:
-            for i, batch in enumerate(self.batches):
+        used = [
+            (i, batch)
+            for i, batch in enumerate(self.batches)
+            if not choosing or batch.which[0] in self._choosing
+        ]
+        with counted(stage, len(masks) * len(used)) as done:
+            for number, (i, batch) in enumerate(used, 1):
                 losses[:, list(batch.which)] = step(stage, partial(measured, i, batch))
-                done(len(masks) * (i + 1))
-        self.count(stage, len(masks) + (0 if self._hold else 2))
+                done(len(masks) * number)
+        pairs = sum(len(batch.which) for _, batch in used) / len(self.task)
+        self.count(stage, pairs * (len(masks) + (0 if self._hold else 2)))
         return losses
 
     def kept(
-        self, masks: Sequence[Float[Tensor, "reader writer"]], stage: str
+        self,
+        masks: Sequence[Float[Tensor, "reader writer"]],
+        stage: str,
+        *,
+        choosing: bool = False,
     ) -> Float[Array, "mask prompt"]:
         """Measure the value of each pair above its corrupted value, under each mask."""
-        return (self.clean - self.corrupted)[None] - self.effects(masks, stage)
+        gap = self.clean - self.corrupted
+        return gap[None] - self.effects(masks, stage, choosing=choosing)
+
+    def shares(
+        self, masks: Sequence[Float[Tensor, "reader writer"]], stage: str
+    ) -> Float[Array, "mask part"]:
+        """Measure the faithfulness of masks on the pairs that order, and on those that validate.
+
+        The last number is that of both, less its standard error: among many sets the one that just
+        keeps a share on the pairs that chose it keeps less on others.
+        """
+        gap, kept = self.clean - self.corrupted, self.kept(masks, stage, choosing=True)
+        parts = (self.first, self.second, np.union1d(self.first, self.second))
+        first, second, both = (kept[:, x].mean(1) / gap[x].mean() for x in parts)
+        left = kept[:, parts[2]] - both[:, None] * gap[parts[2]]
+        error = np.nan_to_num(standard_error(left)) / abs(gap[parts[2]].mean())
+        return np.stack([first, second, both - error], axis=1)
 
     def share(self, mask: Float[Tensor, "reader writer"], stage: str) -> Share:
-        """Measure the faithfulness of a mask on both halves of the pairs, by one pass."""
-        if abs(self.gap) < 1e-9:
+        """Measure the faithfulness of a mask on the held-out pairs and on the others."""
+        self.require_gap()
+        gap, labels = self.clean - self.corrupted, self.task.clusters
+        [kept] = self.kept([mask], stage)
+        first, second, value = (
+            kept[x].mean() / gap[x].mean() for x in (self.first, self.second, self.held)
+        )
+        labels = None if labels is None else [labels[i] for i in self.held]
+        alone = len(self.held) < 2 or (labels is not None and len(set(labels)) < 2)
+        part, whole = kept[None, self.held], gap[self.held]
+        ends = (-np.inf, np.inf) if alone else ratio_intervals(part, whole, clusters=labels)[0]
+        own = max(first, second, key=lambda x: abs(1 - x))
+        return Share(float(value), float(ends[0]), float(ends[1]), float(own))
+
+    def require_gap(self) -> None:
+        """Raise unless clean and corrupted prompts differ in each part of the pairs."""
+        gap = self.clean - self.corrupted
+        if min(abs(float(gap[x].mean())) for x in (self.first, self.second, self.held)) < 1e-9:
             raise OptionError(
                 f"{self.task.name}: clean and corrupted prompts have the same value on average, so"
                 " no share of their difference can be kept; use other pairs"
             )
-        gap, labels = self.clean - self.corrupted, self.task.clusters
-        [kept] = self.kept([mask], stage)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            first, value = (kept[x].mean() / gap[x].mean() for x in (self.first, self.second))
-        labels = None if labels is None else [labels[i] for i in self.second]
-        alone = len(self.second) < 2 or (labels is not None and len(set(labels)) < 2)
-        part, whole = kept[None, self.second], gap[self.second]
-        ends = (-np.inf, np.inf) if alone else ratio_intervals(part, whole, clusters=labels)[0]
-        return Share(float(value), float(ends[0]), float(ends[1]), float(first))
 
     def gradients(
         self, scores: Callable[[RunPair], tuple[Tensor, ...]], stage: str, passes: int, units: int
@@ -201,7 +245,7 @@ class PatchedRuns:
         mask[:, [self.graph.writer(name) for name in out]] = 0
         return mask
 
-    def only(self, nodes: Sequence[str]) -> Float[Tensor, "reader writer"]:
+    def only(self, nodes: Iterable[str]) -> Float[Tensor, "reader writer"]:
         """Make the mask of the edges that leave some nodes."""
         keep = set(nodes)
         return self.node_mask(*(name for name in self.graph.writers if name not in keep))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float, Int
 
+from interp.causal.pruning.folds import folds
 from interp.circuits.smallest import IDLE
 from interp.core.ties import largest
 
@@ -46,7 +47,7 @@ class Removals:
         nodes: Sequence[str],
         seed: int,
     ) -> None:
-        self.runs, self.inside = runs, inside
+        self.runs, self.inside, self.seed = runs, inside, seed
         self.inner = tuple(name for name in nodes if name != INPUT)
         self.kept: dict[Subset, Float[Array, "2 prompt"]] = {}
         drawn = np.random.default_rng([seed, 12]).random((RANDOM, len(self.inner))) < 0.5
@@ -100,7 +101,11 @@ class Removals:
         The difference of a pair is that of the other half's choice, positive if it has the same
         sign there. Fewer than four pairs are not halved.
         """
-        first, second = self.runs.first, self.runs.second
+        task, every = self.runs.task, np.arange(len(self.runs.task))
+        first = second = every
+        if len(task) >= 4:
+            [fold] = folds(len(task), 0, self.seed, task.clusters)
+            first, second = np.flatnonzero(fold.first), np.flatnonzero(fold.second)
         apart, chosen = np.zeros(len(self.runs.task)), []
         for chooses, judges in ((first, second), (second, first)):
             chosen.append(self.worst(chooses))

@@ -187,11 +187,9 @@ class Circuit(CircuitFiles, Result):
 
     @property
     def largest(self) -> Float[Array, " node"]:
-        """Each node's score or conditional effect, whichever is larger in size; 0 if both unknown.
-
-        Nodes are ordered and drawn by its size.
-        """
-        return larger_effect(self.score, self.conditional)
+        """Each node's score, conditional effect or share of its group, by which it is ordered."""
+        groups = self.tables.get("groups", ())
+        return larger_effect(self.score, self.conditional, self.nodes, groups)
 
     @property
     def chosen(self) -> NodeSet | None:

@@ -310,7 +310,7 @@ def evaluate_set(
         }
         store = Kept(resume, model_content(model) | of_task(model, task) | set_settings)
     with following(store, progress):
-        runs = PatchedRuns(model, task, halves=task.halves(seed))
+        runs = PatchedRuns(model, task)
         if abs(runs.gap) < 1e-9:
             raise OptionError(
                 f"{task.name}: clean and corrupted prompts have the same value on average, so a"

@@ -5,19 +5,19 @@
 Nodes outside the set carry their corrupted values, MLPs and embeddings included; so do edges
 outside it. A set keeps a share of 0.8 if its faithfulness lies between 0.8 and 1.2: one that does
 the task better than the model, because it leaves out what works against it, explains it no better.
-The set is the shortest start of a ranking that is shown to keep the share, found by bisection: a
-smaller set that is no start of the ranking may exist. One half of the pairs makes the ranking. The
-other half decides how much of it belongs to the set: the 95 % interval of the share there must not
-reach below the share that was asked; nor may the share on the first half. So the set keeps it on
-other pairs too, and few pairs, whose intervals are wide, give a larger set. `evaluate_set` measures
-the set on new pairs.
+The search starts from the first nodes of a ranking that keep the share, removes nodes one by one
+and in pairs, and exchanges two for one, as long as the rest keeps it (`Subsets`). One part of the
+pairs makes the ranking, and the share must be kept there and on a second part, by the estimate: no
+node or edge of the set can leave it. The third part, half of the pairs, takes no part in this; the
+share that is stated and its interval are those of these pairs. `evaluate_set` measures the set on
+new pairs.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,13 +25,14 @@ import numpy as np
 
 from interp.circuits.contrast import hashes
 from interp.circuits.identity import model_content, of_task
-from interp.circuits.nodes import WHOLE, Edge, NodeSet, Share, larger_effect, node_of
+from interp.circuits.nodes import WHOLE, Edge, NodeSet, larger_effect, node_of
 from interp.circuits.patched_runs import PatchedRuns
 from interp.circuits.steps import following
 from interp.circuits.stored_steps import Kept
+from interp.circuits.subsets import Subsets
 from interp.core.errors import OptionError
 from interp.core.protocols import Progress
-from interp.core.ties import ordered, ordered_by, reaches
+from interp.core.ties import ordered, ordered_by
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
@@ -41,8 +42,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 FAITHFUL = 0.8
-IDLE = 0.005  # share of the gap below which an edge counts as doing nothing
-_FAR = 4  # ratio of the ends of a bisection above which it takes their geometric mean
+IDLE = 0.005  # share of the gap below which a node or edge counts as doing nothing
 NODES, EDGES = "smallest set of nodes", "smallest set of edges"
 
 
@@ -53,26 +53,6 @@ def check_share(faithful: float, size: int) -> None:
             f"faithful={faithful}, size={size}; the share of the behaviour to keep lies between 0"
             " and 1, and the number of nodes is 1 or more (0: as few as keep the share)"
         )
-
-
-def first_enough(
-    kept: Callable[[int], Share],
-    n: int,
-    enough: Callable[[Share], bool],
-    most: float,
-    known: Share = WHOLE,
-) -> tuple[int, Share]:
-    """Return the smallest number of first items that keep enough, by bisection."""
-    low, high, value = 0, n, known
-    while high - low > 1 and most >= 1:
-        middle = (low + high) // 2
-        if high > _FAR * max(low, 1):
-            middle = round(math.sqrt(max(low, 1) * high))
-        middle = min(max(middle, low + 1), high - 1)
-        share = kept(middle)
-        most -= 1
-        low, high, value = (low, middle, share) if enough(share) else (middle, high, value)
-    return high, value
 
 
 def connected(edges: Sequence[Edge]) -> tuple[Edge, ...]:
@@ -102,110 +82,62 @@ def choose_nodes(
     size: int = 0,
     most: float = math.inf,
 ) -> NodeSet:
-    """Choose the first nodes of a ranking that keep a share, with all edges between them.
+    """Choose as few nodes as keep a share, or the first of a ranking, with all edges between them.
 
     If not even all of them keep it, the set is all of them.
     """
-    ranking = [name for name in ranking if name in runs.graph.index]
-
-    def kept(k: int) -> Share:
-        return runs.share(runs.only(ranking[:k]), NODES)
-
-    every = len(ranking) == len(runs.graph.writers)  # then the set is the model
-    if size:
-        size = min(size, len(ranking))
-        value = WHOLE if every and size == len(ranking) else kept(size)
-    else:
-        whole = WHOLE if every else kept(len(ranking))
-        most = most if every else most - 1
-        size, value = first_enough(
-            kept, len(ranking), lambda share: share.reaches(faithful), most, whole
-        )
-    nodes = tuple(sorted(ranking[:size], key=runs.graph.index.__getitem__))
-    edges = connected(edges_between(runs.graph, nodes))
-    return NodeSet(nodes, edges, value, faithful, len(runs.second), runs.apart, separated=False)
+    runs.require_gap()
+    order = [name for name in ranking if name in runs.graph.index]
+    order = order[:size] if size else order
+    every = len(order) == len(runs.graph.writers)  # then the set is the model
+    chosen = NodeSet((), (), WHOLE, faithful, len(runs.held), runs.apart, separated=False)
+    chosen = replace(chosen, shared=runs.task.said_of(runs.held))
+    chosen = replace(chosen, share=WHOLE if every else runs.share(runs.only(order), NODES))
+    if not size and chosen.reached:
+        search = Subsets(runs, runs.only, NODES, (faithful, 2 - faithful), most - 2)
+        fewer = search.smallest(order)
+        share = runs.share(runs.only(fewer), NODES) if len(fewer) < len(order) else chosen.share
+        chosen, order = replace(chosen, share=share, minimal=search.complete), fewer
+    nodes = tuple(sorted(order, key=runs.graph.index.__getitem__))
+    return replace(chosen, nodes=nodes, edges=connected(edges_between(runs.graph, nodes)))
 
 
 def choose_edges(
-    runs: PatchedRuns,
-    chosen: NodeSet,
-    score: Mapping[Edge, float],
-    *,
-    faithful: float = FAITHFUL,
-    most: float = math.inf,
+    runs: PatchedRuns, chosen: NodeSet, score: Mapping[Edge, float], *, most: float = math.inf
 ) -> NodeSet:
-    """Choose the edges of largest score, of those between chosen nodes, that keep a share."""
-    order = ordered_by(chosen.edges, lambda e: abs(score.get(e, 0.0)), scale=abs(runs.gap))
-    reached = chosen.share.reaches(faithful)  # a set of given size may be further away
+    """Choose as few edges as keep the share, of those between chosen nodes that have a score.
 
-    def enough(share: Share) -> bool:
-        return share.reaches(faithful) if reached else abs(1 - share.value) <= abs(1 - chosen.kept)
-
-    number, kept = first_enough(
-        lambda k: runs.share(runs.graph.mask(order[:k]), EDGES),
-        len(order),
-        enough,
-        most,
-        chosen.share,
-    )
-    return with_edges(runs, chosen, order[:number], kept)
-
-
-def without_idle_nodes(
-    runs: PatchedRuns, chosen: NodeSet, score: Mapping[str, float], most: float
-) -> NodeSet:
-    """Drop nodes that do nothing in the set either, of those that do nothing in the model.
-
-    Where the task needs several conditions at once, a node that it needs may do nothing alone, and
-    is ranked with those that it does not need. These are tried together, and in halves where the
-    set does less without them.
+    A set that does not keep it, as one of given size may not, comes no further away from 1.
     """
-    idle = [n for n in chosen.nodes if abs(score.get(n, 0.0)) < IDLE * abs(runs.gap)]
-    groups = [idle] if idle and chosen.share.reaches(chosen.asked) else []
-    while groups and most >= 1:
-        group = groups.pop()
-        rest = [name for name in chosen.nodes if name not in group]
-        kept = runs.share(runs.only(rest), NODES)
-        most -= 1
-        moved = max(abs(kept.value - chosen.kept), abs(kept.own - chosen.share.own))
-        if kept.reaches(chosen.asked) and moved < IDLE:
-            edges = connected(edges_between(runs.graph, rest))
-            chosen = replace(chosen, nodes=tuple(rest), edges=edges, share=kept)
-        elif len(group) > 1:
-            half = len(group) // 2
-            groups += [group[:half], group[half:]]
-    return chosen
+    away = 1 - chosen.asked if chosen.reached else abs(1 - chosen.share.own)
+    search = Subsets(runs, runs.graph.mask, EDGES, (1 - away, 1 + away), most - 1)
+    order = ordered_by(score, lambda edge: abs(score[edge]), scale=abs(runs.gap))
+
+    def of_nodes(edges: Sequence[Edge]) -> list[list[Edge]]:
+        return [[e for e in edges if name in (e[0], node_of(e[1]))] for name in chosen.nodes]
+
+    return with_edges(runs, chosen, search.smallest(order, of_nodes), search.complete)
 
 
-def without_idle_edges(
-    runs: PatchedRuns, chosen: NodeSet, score: Mapping[Edge, float], most: float
-) -> NodeSet:
-    """Drop edges that do nothing in the set either, of those that do nothing in the model.
-
-    An edge whose effect a backup hides stays: without it the set does less.
-    """
-    size = {edge: abs(score[edge]) for edge in chosen.edges}
-    some = [edge for edge in size if not reaches(size[edge], IDLE * abs(runs.gap))]
-    idle = ordered_by(some, size.__getitem__, lowest=True, scale=abs(runs.gap))
-    for edge in idle[: int(min(most, len(idle)))]:
-        if edge in chosen.edges:  # not dropped since, with another on whose path it lay
-            rest = connected([other for other in chosen.edges if other != edge])
-            kept = runs.share(runs.graph.mask(rest), EDGES)
-            still = kept.reaches(chosen.asked) or not chosen.share.reaches(chosen.asked)
-            moved = max(abs(kept.value - chosen.kept), abs(kept.own - chosen.share.own))
-            if still and moved < IDLE:
-                chosen = with_edges(runs, chosen, rest, kept)
-    return chosen
+def first_edges(
+    runs: PatchedRuns, chosen: NodeSet, bound: Mapping[Edge, float], most: float
+) -> list[Edge]:
+    """Return the edges of largest bound that keep the share, by bisection."""
+    search = Subsets(runs, runs.graph.mask, EDGES, (chosen.asked, 2 - chosen.asked), most)
+    order = ordered_by(chosen.edges, bound.__getitem__)
+    return order[: search.first(order)]
 
 
-def with_edges(runs: PatchedRuns, chosen: NodeSet, edges: Sequence[Edge], share: Share) -> NodeSet:
-    """Make the set of some edges of a set, and of the nodes at their ends."""
+def with_edges(runs: PatchedRuns, chosen: NodeSet, edges: Sequence[Edge], minimal: bool) -> NodeSet:
+    """Make the set of some edges of a set, and of the nodes at their ends, and measure it."""
     some = connected(edges)
     places = {e: i for i, e in enumerate(runs.graph.edges)}
     ends = {name for a, b in some for name in (a, node_of(b))}
     nodes = tuple(n for n in chosen.nodes if n in ends)
     some = tuple(sorted(some, key=places.__getitem__))
-    return replace(chosen, nodes=nodes, edges=some, share=share, separated=True)
+    share = runs.share(runs.graph.mask(some), EDGES)
+    minimal = minimal and chosen.minimal
+    return replace(chosen, nodes=nodes, edges=some, share=share, separated=True, minimal=minimal)
 
 
 @takes_model
@@ -221,20 +153,20 @@ def smallest_set(
 ) -> Circuit:
     """Mark the smallest set of a circuit's first nodes and edges that keeps a share of a task.
 
-    Nodes are added in the order of their scores until the set keeps the share, while all others,
-    MLPs and embeddings included, carry their corrupted values; then as many of the edges between
-    them as keep it. If the circuit was found on these pairs, one half of them makes the order and
-    the other half decides; a method with one score for all pairs has no halves, and the set says
-    so. The tables `smallest`, `smallest_nodes` and `smallest_edges` of the
-    returned circuit have the set.
+    The search starts from the first nodes in the order of their scores that keep the share, while
+    all others, MLPs and embeddings included, carry their corrupted values, and removes what can
+    leave; then the same among the edges between them. If the circuit was found on these pairs, only
+    some of them order, and the share is stated on others; a method with one score for all pairs
+    used them all, and the set says so. The tables `smallest`, `smallest_nodes` and `smallest_edges`
+    of the returned circuit have the set.
     """
     check_share(faithful, size)
     circuit.require(model)
     known = circuit.made.get("pairs") or ()
-    halves, ranking, score = None, circuit.ranking, circuit.edge_score
+    parts, ranking, score = task.parts(), circuit.ranking, circuit.edge_score
+    shared = bool(set(known) & set(hashes(task)))
     if circuit.per_prompt is not None and list(known) == hashes(task):
-        halves = task.halves()
-        per_item = circuit.per_prompt[:, halves[0]].mean(1)
+        shared, per_item = False, circuit.per_prompt[:, parts[0]].mean(1)
         of_nodes, score = per_item[: len(circuit.nodes)], per_item[len(circuit.nodes) :]
         size_of = np.abs(larger_effect(of_nodes, circuit.conditional))
         ranking = tuple(circuit.nodes[i] for i in ordered(size_of))
@@ -247,11 +179,10 @@ def smallest_set(
         }
         store = Kept(resume, model_content(model) | of_task(model, task) | settings)
     with following(store, progress):
-        runs = PatchedRuns(model, task, halves=halves)
-        runs.apart |= not set(known) & set(hashes(task)) and bool(known)
+        runs = PatchedRuns(model, task, parts=parts)
+        runs.apart &= not shared
         rest = [name for name in runs.graph.writers if name not in circuit.nodes]
-        on_graph = {e: s for e, s in scores.items() if e[1] in runs.graph.reader_index}
         choice = choose_nodes(runs, [*ranking, *rest], faithful=faithful, size=size)
-        if on_graph:
-            choice = choose_edges(runs, choice, on_graph, faithful=faithful)
+        if any(reader in runs.graph.reader_index for _, reader in scores):
+            choice = choose_edges(runs, choice, {e: scores.get(e, 0.0) for e in choice.edges})
     return replace(circuit, tables=dict(circuit.tables) | choice.tables(runs.stages))

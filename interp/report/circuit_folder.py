@@ -29,6 +29,8 @@ TABLES = {
     "smallest": "The set",
     "forwards": "Forward passes by stage",
     "backups": "Heads that stand in for others",
+    "groups": "Groups of heads that stand in for each other",
+    "matters": "What matters for the task",
 }
 """Headings of a circuit's tables."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
+from interp.circuits.matters import number_that_matters
 from interp.circuits.nodes import node_of
 from interp.core.ties import ordered_by
 from interp.draw.page import asset, render, section_contents
@@ -161,7 +162,8 @@ def circuit_answer(found: Circuit, evaluation: Mapping[str, Any] | None = None) 
     if not found.nodes:
         return f"No node of {found.model} has a score on {found.task}"
     if found.chosen is not None:
-        return set_sentence(found, evaluation or {})
+        told = [number_that_matters(found), set_sentence(found, evaluation or {})]
+        return "; ".join(filter(None, told))
     first = found.ranking[0]
     at = found.nodes.index(first)
     rough = ", an estimate" if _estimated(found.measured[at]) else ""
@@ -170,7 +172,7 @@ def circuit_answer(found: Circuit, evaluation: Mapping[str, Any] | None = None) 
 
 
 def set_sentence(found: Circuit, evaluation: Mapping[str, Any]) -> str:
-    """Say what share of the task the set keeps: on other pairs, else on those of the search."""
+    """Say what share of the task the set keeps: on other pairs, else on the held-out pairs."""
     chosen: Any = found.chosen
     nodes, edges = len(chosen.nodes), len(chosen.edges)
     every = "" if chosen.separated else "all "
@@ -181,7 +183,8 @@ def set_sentence(found: Circuit, evaluation: Mapping[str, Any]) -> str:
     of = f"of {found.task} in {found.model}"
     if not lines:
         value, low, high, _ = chosen.share
-        return f"{between} {keep} {_share(value, low, high)} {of}, on pairs of the search"
+        on = "not used to find them" if chosen.apart else "that chose them"
+        return f"{between} {keep} {_share(value, low, high)} {of}, on {chosen.pairs} pairs {on}"
     (one,) = lines
     text = f"{between} {keep} {_share(one['value'], one.get('low'), one.get('high'))} {of}"
     if one.get("random") is not None:

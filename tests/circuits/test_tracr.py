@@ -236,7 +236,7 @@ def test_unknown_words_are_refused_by_name():
 def test_a_set_has_no_node_that_does_nothing_though_the_task_needs_several_at_once() -> None:
     """Heads that do nothing alone, in the circuit and outside, are told apart within the set."""
     model = interp.load("compiled:shuffle_dyck+detect_pattern+count")
-    task = make_contrast(model, "compiled:shuffle_dyck", n=16, seed=0)
+    task = make_contrast(model, "compiled:shuffle_dyck", n=32, seed=0)
     chosen = find_circuit(model, task).chosen
     heads = {name for name in chosen.nodes if name.startswith("L")}
     assert heads == {name for names in task.truth.values() for name in names if name[0] == "L"}

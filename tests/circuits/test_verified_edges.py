@@ -19,11 +19,11 @@ from interp.circuits.find import find_circuit
 from interp.circuits.methods import exact_patching, verified_edges
 from interp.circuits.methods._measured_nodes import MeasuredNodes
 from interp.circuits.methods.verified_edges import _edges, _stand_ins, _with_stand_ins
-from interp.circuits.nodes import WHOLE, NodeSet, Share
+from interp.circuits.nodes import WHOLE, NodeSet
 from interp.circuits.patched_runs import PatchedRuns
 from interp.circuits.result import Circuit
 from interp.circuits.set_evaluation import evaluate_set
-from interp.circuits.smallest import connected, edges_between, first_enough, smallest_set
+from interp.circuits.smallest import connected, edges_between, smallest_set
 from interp.circuits.tasks import make_contrast
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
@@ -78,7 +78,7 @@ def test_every_forward_pass_is_counted(monkeypatch, planted_bystander) -> None:
         rows[0] = 0
         found = verified_edges(planted_bystander, task, max_evaluations=budget)
         assert rows[0] / len(task) == found.forwards
-        assert found.forwards <= (budget or 200)
+        assert found.forwards <= (budget or 600)
         told = sum(row["forwards"] for row in found.tables["forwards"])
         assert told == found.forwards
     rows[0] = 0
@@ -129,8 +129,8 @@ def test_an_estimate_is_no_measurement(planted_bystander) -> None:
         assert rows["score"].isna().tolist() == (~patched).tolist()
         assert rows["estimate"].tolist() == found.estimate.tolist()
     few = find_circuit(planted_bystander, task, max_evaluations=6)
-    assert "not shown to keep 0.8: what is missing is in nodes that were not" in few.notes[1]
-    assert few.chosen.summary().endswith("0.8 was asked, which it is not shown to keep")
+    assert "do not keep 0.8: what is missing is in nodes that were not patched" in few.notes[1]
+    assert few.chosen.summary().endswith("0.8 was asked, which it does not keep")
 
 
 def test_nodes_are_patched_where_estimates_may_be_most_wrong(planted_bystander) -> None:
@@ -200,7 +200,7 @@ def test_an_edge_that_a_head_outside_the_set_hides_is_patched_without_that_head(
     hidden = _stand_ins(nodes, chosen.edges)
     assert hidden[("L0H3", "L1H0.k")] == hidden[("L1H0", "logits")] == "L2H0"
     assert ("embed", "L0H3.v") not in hidden
-    found, effects = _edges(nodes, chosen, hidden, 0.8)
+    found, effects = _edges(nodes, chosen, hidden)
     assert effects[("L0H3", "L1H0.k")].mean() == pytest.approx(10, abs=0.1)  # alone 0
     assert set(found.edges) == BUILT_IN["backup"]
     more = set(_with_stand_ins(nodes, chosen))
@@ -288,45 +288,6 @@ def test_a_gradient_sees_the_backup_once_its_primary_is_patched(backup_search) -
     np.testing.assert_allclose(runs.clean - value, exact[0], atol=1e-4)
     at = runs.graph.index["L2H0"]
     np.testing.assert_allclose(guess[:, at], exact[1] - exact[0], rtol=0.05)
-
-
-def test_bisection_finds_the_first_that_is_enough() -> None:
-    rng = np.random.default_rng(0)
-
-    def enough(share: Share) -> bool:
-        return share.reaches(0.8)
-
-    for _ in range(50):
-        n = int(rng.integers(1, 60))
-        curve = np.sort(rng.random(n))
-        curve[-1] = 1.0
-        asked: list[int] = []
-
-        def kept(k: int, curve=curve, asked=asked) -> Share:
-            asked.append(k)
-            return Share(1.0, float(curve[k - 1]), 1.1, 1.0)  # what is shown decides, not the mean
-
-        number, value = first_enough(kept, n, enough, np.inf)
-        assert number == 1 + int(np.argmax(curve >= 0.8))
-        assert value.low == curve[number - 1]
-        assert len(asked) <= 2 * np.log2(n + 1) + 2
-        assert first_enough(kept, n, enough, 2)[0] >= number
-        assert first_enough(kept, n, enough, 0) == (n, WHOLE)
-    # a set that does the task twice as well as the model is no explanation of it
-    twice = Share(2.0, 1.9, 2.1, 2.0)
-    assert first_enough(lambda k: twice if k < 4 else WHOLE, 5, enough, np.inf)[0] == 4
-
-
-def test_what_is_chosen_on_few_pairs_is_kept_on_others() -> None:
-    """Ordered and cut on the same 8 pairs, sets keep less than was asked on other pairs."""
-    model = interp.load("bundled:induction")
-    fresh = make_contrast(model, "induction", n=96, seed=99)
-    runs = PatchedRuns(model, fresh)
-    for seed in (0, 1, 2):
-        task = make_contrast(model, "induction", n=16, seed=seed)
-        chosen = find_circuit(model, task, level="head", backups=False).chosen
-        assert chosen.share.low >= 0.8
-        assert runs.share(runs.graph.mask(chosen.edges), "other pairs").value >= 0.8
 
 
 def test_edges_that_lead_nowhere_are_left_out() -> None:

@@ -66,7 +66,9 @@ def test_a_circuit_in_all_its_forms(run, tmp_path) -> None:
     )
     result = run(*args)
     assert result.exit_code == 0
-    assert result.stdout.startswith("planted:bystander\n  induction, codes, edges: score (codes)")
+    first, second = result.stdout.splitlines()[:2]
+    assert first.startswith("planted:bystander: 3 nodes and all 12 edges keep 100 % [100, 100]")
+    assert second.startswith("  induction, codes, edges: score (codes)")
     assert "on 12 other pairs, others corrupted: the first 2 heads keep" in result.stdout
     assert "built in L0H3 L1H0: AUROC" in result.stdout
     folder = tmp_path / "planted-bystander"

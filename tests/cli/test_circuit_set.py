@@ -112,9 +112,10 @@ def test_the_default_has_edges_and_a_set_that_is_judged_on_other_pairs(
     assert shown.splitlines()[1] == f"  {model}, verified_edges, edges: score (logits)"
     assert "smallest set: 3 nodes, 3 edges, chosen to keep 0.8, and keeps 1.00 [1.00, 1" in shown
     assert "completeness 1.00 [1.00, 1.00]" in shown
-    assert "of 200 forward passes over all pairs, and " in shown
+    assert "of 600 forward passes over all pairs, and " in shown
     assert "11 of 11 nodes and " in shown
-    assert " edges between the set's nodes patched one by one\n" in shown
+    assert " edges between the set's nodes, and " in shown
+    assert " others, patched one by one\n" in shown
     assert "attention at one position restored, held-out pairs: share of the gap" in shown
     folder = tmp_path / "planted-induction"
     table = pd.read_csv(folder / "edges.csv")
@@ -171,7 +172,7 @@ def test_screen_page_file_and_python_name_the_same_set(run, tmp_path, level) -> 
     # the page: its first line, and every node and edge of its graph
     page = (folder / "circuit.html").read_text()
     told = re.search(r"<h1>(.*?)</h1>", page)[1]
-    assert told.startswith(f"{len(chosen.nodes)} nodes and {of}{len(chosen.edges)} edges between")
+    assert f"matter; {len(chosen.nodes)} nodes and {of}{len(chosen.edges)} edges between" in told
     assert f"keep {100 * kept['value']:.0f} % [{100 * kept['low']:.0f}, " in told
     graph = json.loads(re.search(r'id="circuit">(.*?)</script>', page)[1])
     assert graph["set"]["nodes"] == list(chosen.nodes)
@@ -190,7 +191,10 @@ def test_what_was_found_stays_when_the_evaluation_is_stopped(run, monkeypatch, t
     for out in ((), ("-o", tmp_path)):
         result = run(*args, *out)
         assert result.exit_code == 130
-        assert result.stdout.startswith("planted:bystander\n  induction, verified_edges, edges")
+        first, second = result.stdout.splitlines()[:2]
+        said = "2 heads matter; 3 nodes and 3 edges keep 100 % [100, 100] on 3 pairs"
+        assert first == f"planted:bystander: {said} not used to find them"
+        assert second.startswith("  induction, verified_edges, edges")
         assert "\n  chosen set: 3 nodes, 3 edges; keeps 1.00" in result.stdout
         where = f"in {tmp_path / 'planted-bystander'}" if out else "printed above"
         said = f"interrupted in the evaluation: what was found is {where}; "

@@ -48,9 +48,11 @@ def shares_of_a_gap() -> None:
             clean=WHOLE + 2,
             corrupted=np.full(9, 2.0),
             first=first,
-            second=second,
+            second=first,
+            held=second,
             task=SimpleNamespace(clusters=labels),
             kept=lambda *_: X[:1],
+            require_gap=lambda: None,
         )
         share = patched_runs.PatchedRuns.share(self, None, "stage")
         own = (X[0, x].mean() / WHOLE[x].mean() for x in (second, first))

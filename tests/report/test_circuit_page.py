@@ -101,8 +101,9 @@ def test_prompts_of_another_search_explain_nothing(planted_circuit, planted_indu
 def test_the_first_line_is_the_answer(planted_circuit) -> None:
     found, _ = planted_circuit
     line = heading(circuit_page(found, command="interp circuit x"))
-    assert line.startswith(f"{len(found.chosen.nodes)} nodes and ")
-    assert line.endswith("on pairs of the search")
+    names = [row["node"] for row in found.tables["matters"] if row["node"][:1] == "L"]
+    assert line.startswith(f"{len(names)} heads matter; {len(found.chosen.nodes)} nodes and ")
+    assert line.endswith(f"on {found.chosen.pairs} pairs not used to find them")
     of = {"figure": "faithfulness of the set", "value": 0.914, "low": 0.873, "high": 0.951}
     measured = {"figures": [of | {"random": 0.124}]}
     line = circuit_answer(found, measured)

@@ -105,10 +105,14 @@ def heading_disagrees(found: Circuit, folder: Path, line: str, printed: str) -> 
         if effect != "not":  # patched
             right &= near(effect, found.score[at])
         return [] if right else [line]
-    nodes, share = re.match(r"(\d+) nodes? .*?keeps? (-?\d+) %", line).groups()
+    nodes, share = re.search(r"(\d+) nodes? [^;]*?keeps? (-?\d+) %", line).groups()
     figures = json.loads((folder / "evaluation.json").read_text())["figures"]
     kept = [x["value"] for x in figures if x["figure"] == "faithfulness of the set"]
     right = int(nodes) == len(found.chosen.nodes)
+    if "matters" in found.tables:
+        named = [row["node"] for row in found.tables["matters"] if row["node"][:1] == "L"]
+        right &= line.startswith(f"{len(named)} head" if named else "no head")
+        right &= f": {line.split(';', maxsplit=1)[0]}; " in printed
     right &= near(share, 100 * (kept or [found.chosen.share[0]])[0])
     said = re.search(r"smallest set: (\d+) nodes?.*?keeps (-?[\d.]+)", printed)
     if said and kept:

@@ -18,9 +18,12 @@ from interp.core.standard_errors import standard_error
 from interp.core.ties import ordered_by, reaches
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from jaxtyping import Float
 
     from interp.circuits.contrast import ContrastTask
+    from interp.circuits.groups import HeadGroup
     from interp.circuits.patched_runs import PatchedRuns
 
 Array = np.ndarray
@@ -42,7 +45,8 @@ class MeasuredNodes:
     Attributes:
         alone: Effect of each patched node on each pair.
         estimates: Estimate of each node, or None before `estimate`.
-        conditional: Effect of each node while the head in `on` is patched too, or NaN.
+        conditional: Effect of each node while the heads in `on` are patched too, or NaN.
+        lost: What each pair loses without each set of heads that stands in `on`.
     """
 
     def __init__(self, runs: PatchedRuns) -> None:
@@ -52,6 +56,20 @@ class MeasuredNodes:
         self.sem = np.zeros(len(self.names))
         self.conditional = np.full((len(self.names), len(runs.task)), np.nan)
         self.on = [""] * len(self.names)
+        self.lost: dict[str, Array] = {}
+
+    def join(self, groups: Sequence[HeadGroup]) -> None:
+        """Note what each head of a group does while all others of it are patched."""
+        for group in groups:
+            for name in group.heads:
+                others = [x for x in group.heads if x != name]
+                at, on = self.names.index(name), " ".join(others)
+                self.on[at], self.lost[on] = on, group.lost[frozenset(others)]
+                self.conditional[at] = group.joint - self.lost[on]
+
+    def without(self, on: str) -> Array:
+        """Return what each pair loses without the heads that stand in for a node."""
+        return self.lost[on] if on in self.lost else self.alone[on]
 
     def estimate(self, steps: int) -> None:
         """Estimate all nodes by integrated gradients with this number of steps."""

@@ -179,7 +179,7 @@ def _chosen(
     ends = {name for a, b in some for name in (a, b.partition(".")[0])}
     share = runs.share(search.mask, "result")
     nodes = tuple(n for n in graph.writers if n in ends)
-    return NodeSet(nodes, some, share, pairs=len(runs.second), separated=level == "edge")
+    return NodeSet(nodes, some, share, pairs=len(runs.held), separated=level == "edge")
 
 
 def _removals(search: Removal, level: str) -> list[dict[str, Any]]:

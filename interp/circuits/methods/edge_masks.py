@@ -67,8 +67,9 @@ def edge_masks(
     2406.16778); Cao et al. 2021 (arXiv 2104.03514); gates as in Louizos et al. 2018.
     """
     _check(target, metric, steps, rate, restarts)
-    first, second = task.halves(seed)
-    runs = PatchedRuns(model, task, halves=(first, second))
+    *choosing, second = task.parts(seed)
+    first = np.union1d(*choosing)
+    runs = PatchedRuns(model, task, parts=(first, second))
     graph = runs.graph
     names, places = _gates(graph, level)
     objective = MaskObjective(graph, task.some(first.tolist()), places, metric)
@@ -164,9 +165,7 @@ def _set(graph: ResidualGraph, level: str, kept: list[Edge]) -> tuple[Edge, ...]
 def _node_set(runs: PatchedRuns, edges: tuple[Edge, ...], share: Share, level: str) -> NodeSet:
     ends = {name for a, b in edges for name in (a, b.partition(".")[0])}
     nodes = tuple(n for n in runs.graph.writers if n in ends)
-    return NodeSet(
-        nodes, edges, share, 0.0, len(runs.second), runs.apart, separated=level == "edge"
-    )
+    return NodeSet(nodes, edges, share, 0.0, len(runs.held), runs.apart, separated=level == "edge")
 
 
 def _note(

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.circuits.declaration import Found, discovery
+from interp.circuits.groups import GroupSearch
+from interp.circuits.matters import what_matters
 from interp.circuits.methods._attribution import edges_along_inputs
 from interp.circuits.methods._measured_nodes import ALONE, MeasuredNodes
 from interp.circuits.nodes import Edge, NodeSet, node_of
@@ -19,8 +21,7 @@ from interp.circuits.smallest import (
     choose_edges,
     choose_nodes,
     edges_between,
-    without_idle_edges,
-    without_idle_nodes,
+    first_edges,
 )
 from interp.core.errors import OptionError
 from interp.core.ties import either, ordered_by, tied_with
@@ -31,9 +32,11 @@ if TYPE_CHECKING:
 
 STEPS = 3  # of the gradients that estimate nodes
 EDGE_STEPS = 1
+SEARCHES = 2  # times the passes of the search: if all edges take no more, all are patched
+FEW = 16  # pairs that choose, below which a set may lack what matters on some prompts
 HOPELESS = 10  # times the passes that are left: so many edges are not separated
 LEAST = BASE + 3  # passes: both runs, their check, one gradient, one node and the set
-LEAST_DEFAULT = 200  # passes by default, on a small model
+LEAST_DEFAULT = 600  # passes by default, on a small model
 SEARCH = 30  # passes by default for gradients, backups and the set, beside nodes and edges
 
 
@@ -53,27 +56,32 @@ def verified_edges(
     Every node is patched alone; if max_evaluations is smaller, those whose effect may be largest,
     by integrated gradients, their errors over pairs, and the errors that gradients had on the nodes
     before. Heads that matter only while another head is patched are searched by a gradient taken in
-    that run, and measured (table `backups`, column `conditional`). The smallest set of patched
-    nodes, MLPs and embeddings included, that keeps the share while all others are corrupted is
-    found by bisection over the measured effects. The edges between them are then patched alone
-    (where a head stands in for one at an end of the edge, with that head patched too), and the
-    smallest set of them is found in the same way (tables `smallest`, `smallest_nodes`,
-    `smallest_edges`). If passes are left, so are the edges of heads outside the set that stand in
-    for one of the set. If there are more edges than passes, gradients choose which are patched; if
-    those that keep the share are still too many, all edges between the nodes stay in the set, and a
-    note says so. A node that was not patched has no score: its estimate stands in a column of its
-    own, and decides neither the order nor the set.
+    that run, and measured (table `backups`, column `conditional`). As few patched nodes, MLPs and
+    embeddings included, as keep the share while all others are corrupted are found from the first
+    of the ranking by removal, one by one and in pairs, and exchange. Larger groups of heads of
+    which one is enough are found by a halving search among the heads outside the set (table
+    `groups`). The edges between the nodes of the set are then patched alone (where heads stand in
+    for one at an end of the edge, with those patched too), and as few of them are found in the same
+    way as the nodes (tables `smallest`, `smallest_nodes`, `smallest_edges`). The table `matters`
+    has the nodes and edges whose removal changes the task, by Holm's correction over all that were
+    tried. If passes are left, the edges of heads that stand in for one of the set are patched
+    too, and all others if they take at most twice the passes of the search. If there are more edges
+    than passes, gradients choose which are patched; if those that keep the share are still too
+    many, all edges between the nodes stay in the set, and a note says so. A node that was not
+    patched has no score: its estimate stands in a column of its own, and decides neither the order
+    nor the set.
 
     faithful: share of the difference between clean and corrupted prompts that the set keeps; its
     faithfulness is then at most 1 - faithful away from 1, to either side. size:
     number of nodes of the set, instead of the share. max_evaluations: forward passes over all
-    pairs; 0: two per node and 30 more, at least 200, and as many again if that is enough to patch
-    every edge between the nodes of the set. backups: search for them.
+    pairs; 0: five per node, at least 600, and as many again if that is enough to patch every edge
+    between the nodes of the set and to remove edges. backups: search for them.
 
     Cost: At most max_evaluations passes, and about ten gradients; table `forwards` has them.
 
-    Not for: a proof that no smaller set exists: it looks at the first nodes and edges of a ranking.
-    Judge the set on other pairs (`evaluate_set`).
+    Not for: a proof that no smaller set exists: no node or edge of the set can leave it, nor any
+    two of those that were tried, but quite another set may be smaller. Judge the set on other pairs
+    (`evaluate_set`).
 
     Reference: path patching as in Goldowsky-Dill et al. 2023 (arXiv 2304.05969); integrated
     gradients as in Hanna et al. 2024 (arXiv 2403.17806); backups as in CoAx (arXiv 2607.01940).
@@ -85,28 +93,28 @@ def verified_edges(
             f" and the set take {LEAST} passes; give more, or 0 for enough to patch every node and"
             " as many edges"
         )
-    runs = PatchedRuns(model, task, halves=task.halves())
+    runs = PatchedRuns(model, task, parts=task.parts())
     runs.budget = max_evaluations or default_budget(len(runs.graph.writers))
     nodes = MeasuredNodes(runs)
     rows = _measure(nodes, size, backups)
-    search = max(0, math.ceil(math.log2(len(nodes.alone))) + 1)
-    chosen = choose_nodes(
-        runs, nodes.ranking, faithful=faithful, size=size, most=min(search, runs.left)
-    )
-    if not size:
-        chosen = without_idle_nodes(runs, chosen, nodes.sizes, runs.left / 4)
+    half = runs.left / 2 if level == "edge" else runs.left
+    chosen = choose_nodes(runs, nodes.ranking, faithful=faithful, size=size, most=half)
+    grouped = rows is not None and not size
+    groups = GroupSearch(runs, nodes.alone).groups(chosen) if grouped else []
+    nodes.join(groups)
     edges: dict[Edge, np.ndarray] = {}
     stand_ins: dict[Edge, str] = {}
     between, patched = chosen.edges, 0
     if level == "edge":
-        search = 2 * math.ceil(math.log2(max(2, len(between)))) + len(between)
-        if not max_evaluations and runs.left < search <= runs.left + runs.budget:
+        if not max_evaluations and runs.left < 3 * len(between) <= runs.left + runs.budget:
             runs.budget *= 2
+        every = runs.graph.edges
+        stand_ins = _stand_ins(nodes, every)
         both = _with_stand_ins(nodes, chosen)
-        stand_ins = _stand_ins(nodes, both)
-        chosen, edges = _edges(nodes, chosen, stand_ins, faithful)
+        chosen, edges = _edges(nodes, chosen, stand_ins)
         patched = len(edges)
-        more = set(both) - set(between)
+        fits = len(every) <= min(SEARCHES * runs.forwards, runs.left + patched)
+        more = set(every if fits else both) - set(edges if fits else between)
         if edges and len(more) <= runs.left:
             edges |= _patched(nodes, [*more], stand_ins)
     none = tuple(name for name in nodes.names if name not in nodes.alone)
@@ -120,26 +128,30 @@ def verified_edges(
             "edges_measured": parts,
             "edges_per_prompt": np.stack(list(edges.values())),
         }
+    tables = chosen.tables(runs.stages) | {"matters": what_matters(nodes, groups, edges)}
+    if rows is not None:
+        told = [row for i, x in enumerate(groups, 1) for row in x.rows(i, task.task.unit)]
+        tables |= {"backups": rows, "groups": told}
     return Found(
         runs.graph.writers,
         nodes.scores,
         task.task.unit,
         forwards=runs.forwards,
         backwards=runs.backwards,
-        tables=chosen.tables(runs.stages) | ({} if rows is None else {"backups": rows}),
-        notes=_notes(runs, nodes, chosen, level, (patched, len(between)), size),
+        tables=tables,
+        notes=_notes(runs, nodes, chosen, level, (patched, len(between), len(edges)), size),
         measured=tuple(map(nodes.summary, nodes.names)),
         unmeasured=none,
         estimate=nodes.estimates,
-        conditional=nodes.conditional if rows else None,
-        conditional_on=tuple(nodes.on) if rows else (),
+        conditional=nodes.conditional if rows or groups else None,
+        conditional_on=tuple(nodes.on) if rows or groups else (),
         **of_edges,
     )
 
 
 def default_budget(n_nodes: int) -> int:
     """Return the forward passes that a search takes by default."""
-    return max(LEAST_DEFAULT, 2 * n_nodes + SEARCH)
+    return max(LEAST_DEFAULT, 5 * n_nodes)
 
 
 def _measure(nodes: MeasuredNodes, size: int, backups: bool) -> list[dict[str, Any]] | None:
@@ -160,14 +172,15 @@ def _measure(nodes: MeasuredNodes, size: int, backups: bool) -> list[dict[str, A
 def _with_stand_ins(nodes: MeasuredNodes, chosen: NodeSet) -> tuple[Edge, ...]:
     """Return the edges between the nodes of the set and the heads that stand in for them."""
     on = zip(nodes.names, nodes.on, strict=True)
-    more = [name for name, other in on if other in chosen.nodes and name not in chosen.nodes]
+    inside = set(chosen.nodes)
+    more = [name for name, other in on if inside & {*other.split()} and name not in inside]
     return edges_between(nodes.runs.graph, [*chosen.nodes, *more]) if more else chosen.edges
 
 
 def _stand_ins(nodes: MeasuredNodes, every: tuple[Edge, ...]) -> dict[Edge, str]:
-    """Return the head that hides an edge's effect, where one stands in for a head at its ends.
+    """Return the heads that hide an edge's effect, where some stand in for a head at its ends.
 
-    Such an edge is patched while that head is patched too: alone it seems to do nothing. An edge
+    Such an edge is patched while those heads are patched too: alone it seems to do nothing. An edge
     between a head and its stand-in is patched alone.
     """
     on = dict(zip(nodes.names, nodes.on, strict=True)) | {"logits": ""}
@@ -175,33 +188,29 @@ def _stand_ins(nodes: MeasuredNodes, every: tuple[Edge, ...]) -> dict[Edge, str]
     for edge in every:
         ends = edge[0], node_of(edge[1])
         head = on[ends[0]] or on[ends[1]]
-        if head and head not in ends:
+        if head and not {*head.split()} & {*ends}:
             hiding[edge] = head
     return hiding
 
 
 def _edges(
-    nodes: MeasuredNodes, chosen: NodeSet, stand_ins: Mapping[Edge, str], faithful: float
+    nodes: MeasuredNodes, chosen: NodeSet, stand_ins: Mapping[Edge, str]
 ) -> tuple[NodeSet, dict[Edge, np.ndarray]]:
     """Patch the edges between the chosen nodes, and choose those that keep the share."""
     runs, every = nodes.runs, chosen.edges
     search = math.ceil(math.log2(max(2, len(every)))) + 1  # passes of one bisection
-    some, few = every, chosen
+    some: Sequence[Edge] = every
     if len(every) > runs.left - search:
         if runs.left < EDGE_STEPS + 2 * search or len(every) > HOPELESS * runs.left:
             return chosen, {}
         bound = _bounds(nodes, every)
-        few = choose_edges(runs, chosen, bound, faithful=faithful, most=search)
-        enough = len(few.edges) <= runs.left - search
-        first = ordered_by(every, bound.__getitem__)[: min(int(runs.left), len(chosen.nodes))]
-        some = few.edges if enough else first
-        few = few if enough else chosen
+        some = first_edges(runs, chosen, bound, search)
+        if len(some) > runs.left - search:
+            few = ordered_by(every, bound.__getitem__)[: min(int(runs.left), len(chosen.nodes))]
+            return chosen, _patched(nodes, few, stand_ins)
     effects = _patched(nodes, some, stand_ins)
-    if not set(few.edges) <= set(some):
-        return chosen, effects
     score = {edge: float(x[runs.first].mean()) for edge, x in effects.items()}
-    chosen = choose_edges(runs, few, score, faithful=faithful, most=runs.left)
-    return without_idle_edges(runs, chosen, score, runs.left), effects
+    return choose_edges(runs, chosen, score, most=runs.left), effects
 
 
 def _patched(
@@ -212,12 +221,13 @@ def _patched(
     places = {edge: i for i, edge in enumerate(graph.edges)}
     some = sorted(some, key=places.__getitem__)
     whole = [
-        runs.node_mask(stand_ins[edge]) if edge in stand_ins else graph.full() for edge in some
+        runs.node_mask(*stand_ins[edge].split()) if edge in stand_ins else graph.full()
+        for edge in some
     ]
     masks = [mask - graph.mask([edge]) for mask, edge in zip(whole, some, strict=True)]
     lost = runs.effects(masks, "patching edges")
     return {
-        edge: x - nodes.alone[stand_ins[edge]] if edge in stand_ins else x
+        edge: x - nodes.without(stand_ins[edge]) if edge in stand_ins else x
         for edge, x in zip(some, lost, strict=True)
     }
 
@@ -244,23 +254,30 @@ def _notes(
     nodes: MeasuredNodes,
     chosen: NodeSet,
     level: str,
-    edges: tuple[int, int],
+    edges: tuple[int, int, int],
     size: int,
 ) -> tuple[str, ...]:
-    (patched, candidates), n = edges, len(nodes.names)
+    (patched, candidates, total), n = edges, len(nodes.names)
     text = (
         f"{runs.forwards:.0f} of {runs.budget:.0f} forward passes over all pairs, and"
         f" {runs.backwards:.0f} gradients; {len(nodes.alone)} of {n} nodes"
     )
     if level == "edge":
         text += f" and {patched} of {candidates} edges between the set's nodes"
+        beside = total - patched
+        text += f", and {beside} {'other' if beside == 1 else 'others'}," if beside else ""
     text += " patched one by one"
     more = len(nodes.alone) < n or (level == "edge" and patched < candidates)
     notes = [text + ("; a larger max_evaluations= patches more" if more else "")]
-    if not size and not chosen.share.reaches(chosen.asked):
+    if not size and not chosen.reached:
         notes.append(
-            f"the {len(nodes.alone)} patched nodes together are not shown to keep"
-            f" {chosen.asked:g}: what is missing is in nodes that were not patched"
+            f"the {len(nodes.alone)} patched nodes together do not keep {chosen.asked:g}: what is"
+            " missing is in nodes that were not patched"
+        )
+    elif not size and not chosen.minimal:
+        notes.append(
+            "the search ended at the limit of passes: nodes or edges may still leave the set; a"
+            " larger max_evaluations= tries more"
         )
     if level == "edge" and chosen.separated and patched < candidates:
         notes.append(
@@ -272,6 +289,12 @@ def _notes(
             f"the edges of the set were not chosen one by one: all {candidates} edges between its"
             " nodes belong to it; max_evaluations="
             f"{runs.forwards + candidates - patched + SEARCH:.0f} patches them all"
+        )
+    few = len(np.union1d(runs.first, runs.second))
+    if not size and few < FEW:
+        notes.append(
+            f"{few} pairs chose the set: too few to see what matters on some prompts only, so that"
+            f" it may keep less on others; give {2 * FEW} pairs or more"
         )
     return (*notes, *_ties(nodes, chosen), *runs.graph.norm_notes())
 

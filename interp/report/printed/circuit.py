@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from interp.circuits.matters import both_answers
 from interp.circuits.published_comparison import published_figures
 from interp.core.ties import without_rounding
 
@@ -26,7 +27,11 @@ def found_lines(
 ) -> str:
     """Format what was found in one model, before it is evaluated."""
     what = f"{'estimate' if _estimated(found) else 'score'} ({found.unit})"
-    lines = [found.model, f"  {found.task}, {found.method}, {found.level}s: {what}"]
+    answers = both_answers(found)
+    groups = dict.fromkeys(str(row["summary"]) for row in found.tables.get("groups", ()))
+    lines = [f"{found.model}: {answers}" if answers else found.model]
+    lines += [f"  {found.task}, {found.method}, {found.level}s: {what}"]
+    lines += [f"  {summary}" for summary in groups]
     if found.edges:
         lines += [*_edges(found, top), f"  nodes: {what}"]
     lines += _nodes(found, top)
