@@ -3,6 +3,7 @@
     python -m benchmarks.ground_truth [--only trained,compiled] [--methods NAME,...] [--pairs 16]
     python -m benchmarks.ground_truth --null      # only how often there is a false circuit
     python -m benchmarks.ground_truth --roles     # only the roles of heads
+    python -m benchmarks.ground_truth --sets      # only the smallest sets, and what matters
     python -m benchmarks.ground_truth --peers FOLDER   # only other packages (ground_truth_peers)
     python -m benchmarks.ground_truth --page      # only write the page from the stored rows
 
@@ -28,6 +29,8 @@ from benchmarks.ground_truth_null import null_rows
 from benchmarks.ground_truth_page import CLASSES, ground_truth_page
 from benchmarks.ground_truth_peers import peer_results
 from benchmarks.ground_truth_roles import NAMES, role_row
+from benchmarks.ground_truth_sets import PAIRS, Known, set_row
+from benchmarks.ground_truth_sets import SEEDS as SET_SEEDS
 from benchmarks.rounded import rounded
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.declaration import Found
@@ -98,12 +101,18 @@ class Truth:
         self.inputs = not model.name.startswith("trained:")
         edges = comparable(graph.edges, task.truth_edges)
         kept = [e for e in edges if e[0] in varying or e in known]
-        named = [self._edge(e) for e in kept]
+        named = [self.named(e) for e in kept]
         self.edges = list(dict.fromkeys(named))
-        known = {self._edge(e) for e in known}
+        known = {self.named(e) for e in known}
         self.true_edges = np.array([e in known for e in self.edges])
 
-    def _edge(self, edge: tuple[str, str]) -> tuple[str, str]:
+    def known(self) -> Known:
+        """Return what counts, and what of it is the circuit's."""
+        true = {name for name, x in zip(self.nodes, self.true, strict=True) if x}
+        edges = {edge for edge, x in zip(self.edges, self.true_edges, strict=True) if x}
+        return Known({*self.nodes}, true, {*self.edges}, edges)
+
+    def named(self, edge: tuple[str, str]) -> tuple[str, str]:
         """Where inputs are not known apart, an edge is a pair of nodes."""
         return edge if self.inputs else (edge[0], node_of(edge[1]))
 
@@ -127,7 +136,7 @@ class Truth:
         values = np.nan_to_num(found.edges_per_prompt)
         largest: dict[tuple[str, str], np.ndarray] = {}
         for edge, row in zip(found.edges, values, strict=True):
-            name = self._edge(edge)
+            name = self.named(edge)
             if name not in largest or abs(row.mean()) > abs(largest[name].mean()):
                 largest[name] = row
         none = np.zeros(values.shape[1])
@@ -276,6 +285,15 @@ class Case:
                     row["curves"] = curves(model, task, found, held_out)
             yield row
 
+    def set_row(self) -> dict[str, Any]:
+        """Compare the set of the default, and what matters, with the circuit."""
+        _, _, truth, _ = self._made()
+        row = self._row("sets") | {"class": "sets", "of": class_of(self.source), "pairs": PAIRS}
+        try:
+            return row | set_row(self.source, self.name, self.seed, truth.known(), truth.named)
+        except InterpError as error:
+            return row | {"note": str(error)}
+
 
 def main() -> None:
     """Measure what is missing, and write both files."""
@@ -286,6 +304,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE)
     parser.add_argument("--null", action="store_true", help="measure only false circuits")
     parser.add_argument("--roles", action="store_true", help="measure only roles of heads")
+    parser.add_argument("--sets", action="store_true", help="measure only sets")
     parser.add_argument("--peers", type=Path, help="folder of environments of other packages")
     parser.add_argument("--page", action="store_true", help="measure nothing")
     given = parser.parse_args()
@@ -315,8 +334,13 @@ def main() -> None:
         trained = class_of(source) == "trained"
         if (wanted and not source.startswith(wanted)) or (given.peers and not trained):
             continue
-        for seed in SEEDS[:1] if given.peers else SEEDS:
+        for seed in SEEDS[:1] if given.peers else range(SET_SEEDS) if given.sets else SEEDS:
             at = Case(source, name, seed, given.pairs)
+            if given.sets:
+                if (source, name, "sets", seed) not in done:
+                    rows.append(at.set_row())
+                    write()
+                continue
             for row in at.peer_rows(given.peers) if given.peers else at.rows(methods, done):
                 same = [row[key] for key in KEYS]
                 rows[:] = [r for r in rows if [r[key] for key in KEYS] != same]

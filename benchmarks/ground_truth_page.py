@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.ground_truth_roles import role_table
+from benchmarks.ground_truth_sets import sets_table
 from interp.circuits.gap import LEAST_EFFECT, LEAST_OF_TWO
 from interp.core.intervals import share_interval
 from interp.core.statistics import percentile_interval
@@ -59,6 +60,8 @@ def ground_truth_page(rows: Sequence[dict[str, Any]], cases: Sequence[str]) -> s
         if mine:
             parts.append(f"## {kind.capitalize()}\n\n{_by_method(mine)}")
     parts.append(f"## The default method by task\n\n{_by_task(rows)}")
+    if sets := [row for row in rows if row["class"] == "sets"]:
+        parts.append(f"## The smallest set, and what matters\n\n{sets_table(sets, CLASSES)}")
     if heads := [row for row in rows if row["class"] == "roles"]:
         parts.append(f"## Heads by role\n\n{role_table(heads)}")
     if null := [row for row in rows if row["class"] == "null"]:
