@@ -16,7 +16,7 @@ from interp.causal.measures import (
     loss,
 )
 from interp.causal.task import Task
-from interp.causal.task_rows import task_rows
+from interp.causal.task_rows import row_lines, task_rows
 from interp.causal.text_tasks import cut_prompts, next_token_task, repeats_task
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
@@ -53,18 +53,15 @@ def make_task(
     if path.suffix == ".jsonl" and all(set(row) == {"text"} for row in rows):
         rows = [{"prompt": row["text"]} for row in rows]
     task = _task(model, rows, path, measure, max_length)
-    labels = _column(rows, "cluster", path)
+    labels = _column(rows, "cluster")
     if labels is None or not isinstance(task.prompts, Prompts):
         return task
     return replace(task, prompts=replace(task.prompts, clusters=tuple(map(str, labels))))
 
 
-def _column(rows: list[dict[str, Any]], name: str, path: Path) -> list[Any] | None:
-    having = [i for i, row in enumerate(rows) if name in row]
-    if having and len(having) < len(rows):
-        missing = next(i for i in range(len(rows)) if i not in having)
-        raise PromptError(f"{path}: prompt {missing + 1} has no {name!r}, others have")
-    return [row[name] for row in rows] if having else None
+def _column(rows: list[dict[str, Any]], name: str) -> list[Any] | None:
+    """Return a field of all rows; None where none has it, as all have it or none."""
+    return [row[name] for row in rows] if name in rows[0] else None
 
 
 def _task(
@@ -75,7 +72,7 @@ def _task(
     max_length: int | None,
 ) -> Task:
     def column(name: str) -> list[Any] | None:
-        return _column(rows, name, path)
+        return _column(rows, name)
 
     prompts = column("prompt")
     assert prompts is not None
@@ -124,12 +121,12 @@ def _task(
 def _ids(model: Model, answers: Sequence[Any] | None, path: Path) -> list[list[int]]:
     """Return the token ids of answers that are ids, one-token texts, or lists of these."""
     each = []
-    for number, given in enumerate(answers or (), 1):
+    for number, given in zip(row_lines(path), answers or (), strict=False):
         listed = given if isinstance(given, list) else [given]
         try:
             each.append([token_id(model, a) for a in listed])
         except PromptError as error:
-            raise PromptError(f"{path}: answer of prompt {number}: {error}") from error
+            raise PromptError(f"{path} line {number}: {error}") from error
     return each
 
 

@@ -34,11 +34,22 @@ def task_rows(source: str, measure: str | None = None) -> list[dict[str, Any]]:
         if measure is not None:
             raise OptionError(f"{source} defines its own measure; omit the measure")
         return []
-    return _rows(path)
+    rows = rows_of_lines(path)
+    for name in FIELDS:
+        lines = [line for line, row in zip(row_lines(path), rows, strict=True) if name not in row]
+        if 0 < len(lines) < len(rows):
+            raise PromptError(f"{path} line {lines[0]} has no {name!r}, others have")
+    return rows
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
-    rows = []
+def row_lines(path: Path) -> list[int]:
+    """Return the number of the line of each row, as an editor counts them."""
+    return [number for number, line in enumerate(read_lines(path), 1) if line.strip()]
+
+
+def rows_of_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a .jsonl or .txt file, of which some may have more fields than others."""
+    rows: list[dict[str, Any]] = []
     for number, line in enumerate(read_lines(path), 1):
         if not line.strip():
             continue

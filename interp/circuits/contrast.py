@@ -28,6 +28,17 @@ BATCH = 32
 LEAST_TEMPLATES = 4  # fewer are too few to estimate the variation between templates
 
 
+def no_contrast(clean: Sequence[int], corrupted: Sequence[int]) -> str:
+    """Say why two prompts cannot be compared token by token; empty if they can."""
+    if len(clean) != len(corrupted):
+        return (
+            f"has {len(clean)} clean and {len(corrupted)} corrupted tokens; both sides must have"
+            " the same number of tokens"
+        )
+    same = [*clean] == [*corrupted]
+    return "has the same tokens on both sides, so there is no contrast" if same else ""
+
+
 @dataclass(frozen=True, eq=False)
 class ContrastBatch:
     """Pairs of prompts of one length, with the function that measures them.
@@ -82,16 +93,8 @@ class ContrastTask:
                 "each prompt: task.with_corrupted(prompts, model)"
             )
         for i, (a, b) in enumerate(zip(clean.ids, corrupted.ids, strict=True), 1):
-            if len(a) != len(b):
-                raise PromptError(
-                    f"task {self.task.name}: pair {i} has {len(a)} clean and {len(b)} corrupted "
-                    "tokens; both sides must have the same number of tokens"
-                )
-            if a == b:
-                raise PromptError(
-                    f"task {self.task.name}: pair {i} has the same tokens on both sides, so there "
-                    "is no contrast"
-                )
+            if why := no_contrast(a, b):
+                raise PromptError(f"task {self.task.name}: pair {i} {why}")
         for name, given in (("roles", self.roles), ("templates", self.templates)):
             if given and len(given) != len(self):
                 raise OptionError(

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from interp.circuits.contrast import ContrastTask, hashes
 from interp.circuits.tasks import TASKS, make_contrast
 from interp.circuits.tasks.named import is_file, split_templates, third
+from interp.circuits.tasks.template_file import LEAST_PAIRS
+from interp.core.errors import PromptError
 
 if TYPE_CHECKING:
     from interp.circuits.result import Circuit
@@ -73,9 +75,20 @@ class Plan:
         mine = self.templates[0]
         return make_contrast(model, self.task, n=self.n, seed=self.seed, templates=mine)
 
+    def only_look(self, model: Model) -> str:
+        """Say why a circuit is not measured on other pairs: its file has too few; else nothing."""
+        if not is_file(self.task) or len(self._file(model)) >= LEAST_PAIRS:
+            return ""
+        return (
+            f"a look at {len(self._file(model))} pairs: no pair was held out to measure the circuit"
+            f" on; {LEAST_PAIRS} or more are needed for that"
+        )
+
     def fresh(self, model: Model) -> ContrastTask:
         """Make the pairs to measure a circuit on."""
         if is_file(self.task):
+            if look := self.only_look(model):
+                raise PromptError(f"{self.task}: {look}")
             whole = self._file(model)
             return whole.some(self._rows(whole)[1][: self.n])
         held, best, most = self.templates[1], None, -1
@@ -117,6 +130,8 @@ class Plan:
 
     def _rows(self, whole: ContrastTask) -> tuple[list[int], list[int]]:
         """Return the numbers of a file's pairs to find a circuit on, and to measure it on."""
+        if len(whole) < LEAST_PAIRS:
+            return list(range(len(whole))), []
         kinds = list(dict.fromkeys(whole.templates))
         out = {kinds[i] for i in third(len(kinds), self.seed)[1]}
         mine = [i for i, kind in enumerate(whole.templates) if kind not in out]

@@ -221,7 +221,7 @@ def test_refusals(speaks, planted_induction, copy_file, tmp_path) -> None:
     lines = [json.loads(line) for line in made._jsonl().splitlines()]
     lines[3]["roles"] = {"first": 99}
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with pytest.raises(PromptError, match="pair 4: roles must be"):
+    with pytest.raises(PromptError, match="line 4: roles must be"):
         make_contrast(speaks, str(path))
 
 

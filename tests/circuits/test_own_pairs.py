@@ -94,14 +94,17 @@ def test_what_a_file_may_not_hold(errors, lines, tmp_path) -> None:
     cases = (
         (
             [longer, *rest],
-            "pair 1 has 12 clean and 13 corrupted tokens; both sides must have",
+            "mine.jsonl line 1 has 12 clean and 13 corrupted tokens; both sides must have",
         ),
-        ([same, *rest], "pair 1 has the same tokens on both sides, so there is no contrast"),
+        (
+            [same, *rest],
+            "mine.jsonl line 1 has the same tokens on both sides, so there is no contrast",
+        ),
         (clean_only, "its lines have no field 'corrupted', the prompt without the behaviour"),
-        ([clean_only[0], *rest], "prompt 1 has no 'corrupted', others have"),
+        ([clean_only[0], *rest], "line 1 has no 'corrupted', others have"),
         (flat, "the metric is 0 logits on every prompt of all 8 pairs"),
-        (lines[:5], "has 5 pairs; 6 or more are needed"),
-        ([{"prompt": "a"}] * 6, "no tokenizer"),
+        (lines[:3], "has 3 pairs; 4 are enough to look for a circuit, and 6 to measure it"),
+        ([{"prompt": "a", "corrupted": "b"}] * 6, "no tokenizer"),
         ([first | {"side": 1}, *rest], "has the field 'side'; known:"),
     )
     for given, told in cases:
@@ -112,6 +115,34 @@ def test_what_a_file_may_not_hold(errors, lines, tmp_path) -> None:
         assert len(said) == 1
     code, said = errors("circuit", "planted:induction", "--task", tmp_path / "none.jsonl")
     assert (code, "cannot be read" in said[0]) == (1, True)
+
+
+def test_lines_are_counted_as_an_editor_counts_them(lines, planted_induction, tmp_path) -> None:
+    """With the empty ones."""
+    file = tmp_path / "mine.jsonl"
+    spread = [json.dumps(line) for line in lines]
+    file.write_text("\n\n".join([*spread[:3], json.dumps(lines[3] | {"corrupted": [1, 2]})]))
+    with pytest.raises(
+        PromptError, match=r"mine\.jsonl line 7 has 13 clean and 2 corrupted tokens"
+    ):
+        make_contrast(planted_induction, str(file))
+    lacks = {k: v for k, v in lines[2].items() if k != "answer"}
+    file.write_text("\n\n".join([*spread[:2], json.dumps(lacks), spread[3]]))
+    with pytest.raises(PromptError, match=r"mine\.jsonl line 5 has no 'answer', others have"):
+        make_contrast(planted_induction, str(file))
+
+
+def test_four_pairs_are_a_look(run, lines, tmp_path) -> None:
+    """A circuit and its page, without figures on other pairs, which there are none of."""
+    file = write(tmp_path / "mine.jsonl", lines[:4])
+    result = run("circuit", "planted:induction", "--task", file, "-o", tmp_path)
+    assert result.exit_code == 0, result.stderr
+    look = "a look at 4 pairs: no pair was held out to measure the circuit on; 6 or more are needed"
+    assert f"  note: {look} for that\n" in result.stdout
+    assert "other pairs" not in result.stdout
+    folder = tmp_path / "planted-induction"
+    assert (folder / "circuit.json").is_file()
+    assert not (folder / "evaluation.json").exists()
 
 
 def test_words_that_are_split_are_refused(tmp_path) -> None:
@@ -129,7 +160,7 @@ def test_words_that_are_split_are_refused(tmp_path) -> None:
     model = probe(GPT2LMHeadModel(config).eval(), "words", tokenizer)
     one = {"prompt": "The cat", "corrupted": "The dog", "answer": "unsplittable zz", "wrong": " a"}
     file = write(tmp_path / "mine.jsonl", [one] * 6)
-    with pytest.raises(PromptError, match="answer of prompt 1"):
+    with pytest.raises(PromptError, match=r"mine\.jsonl line 1: 'unsplittable zz'"):
         make_contrast(model, file)
 
 

@@ -131,7 +131,7 @@ def test_what_such_a_file_must_define(errors, planted_induction, write, tmp_path
             "returned a Task without corrupted prompts; a circuit is found by comparing every "
             "prompt",
         ),
-        (write("return pairs.task", n=5, name="d"), "has 5 pairs; 6 or more are needed"),
+        (write("return pairs.task", n=3, name="d"), "has 3 pairs; 4 are enough to look"),
         (tmp_path / "none.py", "cannot be read"),
         (tmp_path / "none.txt", "from a .py file whose function task(model)"),
         (tmp_path / "none.csv", "with the fields prompt, corrupted, answer, wrong"),

@@ -239,9 +239,9 @@ def _unfit(model: Model, ids: tuple[tuple[int, ...], tuple[int, ...]]) -> str:
 
 def from_rows(model: Model, path: Path) -> Iterator[CandidatePair | str]:
     """Read candidates from a .jsonl file with prompt and corrupted, with answers or without."""
-    from interp.causal.task_rows import task_rows
+    from interp.causal.task_rows import row_lines, rows_of_lines
 
-    for number, row in enumerate(task_rows(str(path)), 1):
+    for number, row in zip(row_lines(path), rows_of_lines(path), strict=True):
         where = f"{path} line {number}"
         if "corrupted" not in row or "prompt" not in row:
             raise PromptError(f"{where} needs the fields prompt and corrupted")

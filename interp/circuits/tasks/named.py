@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interp.circuits.tasks.template_file import count_pairs
+from interp.circuits.tasks.template_file import LEAST_PAIRS, count_pairs
 from interp.core.errors import OptionError, UnknownName
 
 if TYPE_CHECKING:
@@ -288,13 +288,19 @@ def split_templates(name: str, seed: int = 0) -> tuple[tuple[int, ...], tuple[in
     """Split templates (or lines of a file) into those to find a circuit on and a held-out third.
 
     Both are empty if a task has fewer than two templates: then held-out pairs are new random
-    prompts. The number of pairs of a Python file is not known before it runs;
+    prompts. Of a file of four or five pairs, enough for a look, none is held out. The number of
+    pairs of a Python file is not known before it runs;
     `interp.circuits.plan` splits these.
     """
     name = known_task(name)
     if is_file(name):
-        return third(count_pairs(Path(name)), seed)
+        return of_file(count_pairs(Path(name)), seed)
     return third(len(TASKS[name].templates), seed)
+
+
+def of_file(n: int, seed: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Split the pairs of a file, or its templates; too few pairs for a claim are not split."""
+    return (tuple(range(n)), ()) if 0 < n < LEAST_PAIRS else third(n, seed)
 
 
 def third(n: int, seed: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from interp.circuits.contrast import ContrastTask
-from interp.circuits.tasks.template_file import require_enough
+from interp.circuits.contrast import ContrastTask, no_contrast
+from interp.circuits.tasks.template_file import NEEDED, require_enough
 from interp.core.errors import OptionError, PromptError
 
 if TYPE_CHECKING:
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 DRAWN = 192  # pairs of a template file, of which some are held out
-NEEDED = (
-    "a circuit is found by comparing every prompt with one of the same length without the behaviour"
-)
 
 
 def all_pairs(model: Model, path: Path) -> ContrastTask:
@@ -56,19 +53,22 @@ def make(model: Model, path: Path, n: int, which: Sequence[int] | None) -> Contr
 
 def _lines(model: Model, path: Path) -> ContrastTask:
     from interp.causal.task_file import make_task
+    from interp.causal.task_rows import row_lines
+    from interp.core.prompts import Prompts
 
     task = make_task(model, str(path))
-    if task.corrupted is None:
-        raise PromptError(
-            f"{path}: its lines have no field 'corrupted', the prompt without the behaviour;"
-            f" {NEEDED}"
-        )
+    assert isinstance(task.prompts, Prompts)
+    assert isinstance(task.corrupted, Prompts)
+    sides = zip(row_lines(path), task.prompts.ids, task.corrupted.ids, strict=True)
+    for line, clean, corrupted in sides:
+        if why := no_contrast(clean, corrupted):
+            raise PromptError(f"{path} line {line} {why}")
     return ContrastTask(task, _roles(path, task), templates=task.clusters or ())
 
 
 def _roles(path: Path, task: Task) -> tuple[Mapping[str, int], ...]:
     """Read the positions of roles, which all lines have, or none."""
-    from interp.causal.task_rows import task_rows
+    from interp.causal.task_rows import row_lines, task_rows
     from interp.core.prompts import Prompts
 
     assert isinstance(task.prompts, Prompts)
@@ -76,13 +76,13 @@ def _roles(path: Path, task: Task) -> tuple[Mapping[str, int], ...]:
     roles = [row.get("roles") for row in task_rows(str(path))]
     if all(each is None for each in roles):
         return ()
-    for number, (each, length) in enumerate(zip(roles, lengths, strict=True), 1):
+    for line, each, length in zip(row_lines(path), roles, lengths, strict=True):
         fits = isinstance(each, dict) and all(
             isinstance(at, int) and 0 <= at < length for at in each.values()
         )
         if not fits or set(each or ()) != set(roles[0] or ()):
             raise PromptError(
-                f"{path} pair {number}: roles must be an object of positions from 0 to"
+                f"{path} line {line}: roles must be an object of positions from 0 to"
                 f" {length - 1}, with the same roles in every line"
             )
     return tuple(each or {} for each in roles)

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from interp.causal.task_rows import task_rows
 from interp.core.documents import parse_toml
 from interp.core.errors import PromptError
 from interp.core.prompt_file import prompt_text
-from interp.core.text_file import read_lines
 
 if TYPE_CHECKING:
     import numpy as np
@@ -252,28 +252,41 @@ def _filled(number: int, template: Template, chosen: Mapping[str, SlotWord]) -> 
     )
 
 
-LEAST_PAIRS = 6
+LOOK = 4  # pairs that are enough to look for a circuit, without a claim
+LEAST_PAIRS = 6  # to measure it on a held-out third
+NEEDED = (
+    "a circuit is found by comparing every prompt with one of the same length without the behaviour"
+)
 
 
 def count_pairs(path: Path) -> int:
-    """Count the pairs in a file; 0 for a Python or template file, which makes pairs for a model."""
-    lines = read_lines(path)
+    """Count the pairs in a file; 0 for a Python or template file, which makes pairs for a model.
+
+    Raises:
+        PromptError: A line is not a pair, or there are too few; known before a model is loaded.
+    """
+    prompt_text(path)
     if path.suffix == ".py":
         return 0
     if path.suffix == ".toml":
         read_templates(path)
         return 0
-    n = sum(bool(line.strip()) for line in lines)
-    require_enough(path, n)
-    return n
+    rows = task_rows(str(path))
+    if "corrupted" not in rows[0]:
+        raise PromptError(
+            f"{path}: its lines have no field 'corrupted', the prompt without the behaviour;"
+            f" {NEEDED}"
+        )
+    require_enough(path, len(rows))
+    return len(rows)
 
 
 def require_enough(path: Path, n: int) -> None:
-    """Raise PromptError for fewer pairs than `LEAST_PAIRS`."""
-    if n < LEAST_PAIRS:
+    """Raise PromptError for fewer pairs than `LOOK`."""
+    if n < LOOK:
         raise PromptError(
-            f"{path} has {n} pairs; {LEAST_PAIRS} or more are needed, because a third is held"
-            " out to measure the circuit on"
+            f"{path} has {n} pairs; {LOOK} are enough to look for a circuit, and {LEAST_PAIRS} to"
+            " measure it too, on a third of them that is held out"
         )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from interp.causal.game.interventions import ON_PAIRS
-from interp.circuits.tasks.template_file import LEAST_PAIRS, require_task_files
+from interp.circuits.tasks.template_file import LEAST_PAIRS, LOOK, require_task_files
 from interp.cli.inputs import reference_prompts, require_reference
 from interp.cli.making import command
 from interp.cli.name_types import CIRCUIT_METHOD_NAME, note_left_out
@@ -73,7 +73,7 @@ def _check(run: Run) -> None:
         "n": Spelling(
             type=click.IntRange(4),
             default=64,
-            help=f"Number of pairs of prompts; a file of pairs has at least {LEAST_PAIRS}.",
+            help=f"Number of pairs of prompts; {LOOK} are enough to look, {LEAST_PAIRS} to claim.",
         ),
         "top": Spelling(type=FROM_1),
         "maps": Spelling(type=click.Choice(["stream", "attention", "mlp"]), multiple=True),
@@ -182,6 +182,10 @@ def find(
         folder = own_folder(run.out, model.name, "circuit.json", _of, _of(discovered.to_dict()))
         write_found(discovered, folder, model)
         run.interrupted = f" in the evaluation: what was found is in {folder}"
+    if look := start.only_look(model):
+        run.say(f"  note: {look}")
+        run.interrupted = ""
+        return discovered
     measured, parts, doubt = evaluated(
         model,
         discovered,
