@@ -6,7 +6,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import InterpError
-from interp.core.ties import ranked
+from interp.core.prompts import Prompts
+from interp.core.ties import ordered_by
 from interp.core.tokens import separate_words, words
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 MOST = 40  # nodes of a circuit without a set
 LONGEST = 256  # tokens of a pair whose patterns are read
 TOKENS = 5  # raised by an output, and lowered
-WRITERS = 5  # on each side of a score
+WRITERS = 5  # on each side of a score, and of what a head writes, beside those of the circuit
+PAIRS = 40  # of a writer at the query and one at the key, of each score
 
 
 def explained_nodes(model: Model, found: Circuit, task: ContrastTask) -> dict[str, dict[str, Any]]:
@@ -37,7 +39,8 @@ def explained_nodes(model: Model, found: Circuit, task: ContrastTask) -> dict[st
         why_not = f"the first pair has {len(ids)} tokens, more than {LONGEST}"
     parts = {
         "row": lambda: _rows(model, ids, heads),
-        "why": lambda: _shares(model, ids, heads),
+        "why": lambda: _shares(model, ids, heads, names),
+        "value": lambda: _values(model, ids, heads, names),
         "writes": lambda: _written(model, ids, task.corrupted.ids[0], names, heads, named),
     }
     for part, make in parts.items():
@@ -69,32 +72,58 @@ def _rows(
 
 
 def _shares(
-    model: Model, ids: Sequence[int], heads: Mapping[str, tuple[int, int]]
-) -> dict[str, dict[str, list[tuple[str, float]]]]:
+    model: Model, ids: Sequence[int], heads: Mapping[str, tuple[int, int]], names: Sequence[str]
+) -> dict[str, dict[str, Any]]:
     """Split the score of each head's strongest attention over the writers of query and key."""
     from interp.circuits.why.qk_shares import qk_shares
 
     together: dict[tuple[int, int], list[str]] = defaultdict(list)
     for name, place in heads.items():
         together[place].append(name)
-    by_head: dict[str, dict[str, list[tuple[str, float]]]] = {}
-    for place, names in together.items():
-        shares = qk_shares(model, names, [list(ids)], at=[place], null="none")
-        for name in names:
+    by_head: dict[str, dict[str, Any]] = {}
+    for place, some in together.items():
+        shares = qk_shares(model, some, [list(ids)], at=[place], null="none")
+        for name in some:
             of_head = shares.of(name)
-            by_head[name] = {
-                side: [
-                    (str(row["writer"]), round(float(row["relative"]), 3))
-                    for row in _first(of_head.side(side))
-                ]
-                for side in ("query", "key")
-            }
+            parts = _rounded(of_head.relative[:, 0])
+            met = list(zip(of_head.query_writers, of_head.key_writers, parts, strict=True))
+            met = ordered_by([part for part in met if part[2]], lambda part: abs(part[2]))
+            by_head[name] = {"score": round(float(of_head.relative.sum()), 3), "pairs": met[:PAIRS]}
+            for side in ("query", "key"):
+                frame = of_head.side(side)
+                parts = dict(zip(frame["writer"], frame["relative"].tolist(), strict=True))
+                by_head[name][side] = _first(parts, names)
     return by_head
 
 
-def _first(frame: Any) -> list[dict[str, Any]]:
-    order = ranked(frame, "relative", absolute=True).index
-    return frame.loc[order[:WRITERS]].to_dict("records")
+def _values(
+    model: Model, ids: Sequence[int], heads: Mapping[str, tuple[int, int]], names: Sequence[str]
+) -> dict[str, list[tuple[str, float]]]:
+    """Split what each head writes, along its own direction, over the writers that it carries."""
+    from interp.circuits.why.batches import asked_heads, decomposed
+    from interp.circuits.why.loadings import loadings_of
+    from interp.circuits.why.stream_parts import StreamParts
+
+    by_head: dict[str, list[tuple[str, float]]] = {}
+    for _, run in decomposed(model, Prompts.of([list(ids)], model)):
+        stream = StreamParts(run)
+        for site, head in asked_heads(model, list(heads)) if heads else ():
+            name = f"L{site.layer}H{head}"
+            query = heads[name][0]
+            whole = run.written[:, query, run.index[name]].double()
+            size = float((whole**2).sum())
+            if size:
+                writers, parts, _ = loadings_of(stream, site, head, query, whole / size)
+                of_writers = dict(zip(writers, parts[0].sum(0).tolist(), strict=True))
+                by_head[name] = _first(of_writers, names)
+    return by_head
+
+
+def _first(parts: Mapping[str, float], names: Sequence[str]) -> list[tuple[str, float]]:
+    """Return the largest parts first, those of the circuit's nodes in any case."""
+    order = ordered_by(list(parts), lambda name: abs(parts[name]))
+    kept = [name for i, name in enumerate(order) if i < WRITERS or name in set(names)]
+    return [(name, round(float(parts[name]), 3) + 0.0) for name in kept]  # not -0
 
 
 def _written(

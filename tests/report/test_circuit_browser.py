@@ -105,8 +105,19 @@ def test_a_node_and_an_edge_open(browser, small_page) -> None:
     assert "What it writes" in told
     press(browser, "L0H3 (k)")
     assert browser.run(OPEN) == "L0H3 to L1H0 as its key"
-    assert "What travels" in browser.text(".about")
+    told = browser.text(".about")
+    assert "What travels" in told
+    assert "What L0H3 meets at the query" in told
+    numbers = browser.run(
+        "return [...document.querySelectorAll('.about .effects')][0].textContent"
+        ".match(/-?[\\d.]+(?=embed|others|$)/g)"
+    )
+    assert len(numbers) == 2  # the token of the query, and the others
+    assert f"They sum to {numbers[0]}, which L0H3 adds as its key" in told
     assert browser.run("return document.querySelectorAll('svg.circuit .edge.on').length") == 1
+    opened(browser, path, open="embed>L1H0.v")
+    assert "What L1H0 carries" in browser.text(".about")
+    assert "that of embed is 1." in browser.text(".about")
     assert browser.log("browser") == []
 
 

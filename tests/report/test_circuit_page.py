@@ -80,6 +80,32 @@ def test_a_head_that_moves_the_answer_is_not_explained_by_a_random_writer(plante
     assert largest > 10 * max(rest)
 
 
+def test_parts_of_edges_sum_to_the_score_and_to_what_is_written(
+    bundled_induction, planted_circuit, monkeypatch
+) -> None:
+    """The planted head meets what L0H3 wrote at the key, and carries the token itself."""
+    _, explained = planted_circuit
+    why = explained["L1H0"]["why"]
+    assert why["pairs"][0][:2] == ("embed", "L0H3")
+    assert why["pairs"][0][2] > 0.9 * why["score"]
+    assert explained["L1H0"]["value"][0] == ("embed", pytest.approx(1, abs=1e-3))
+    monkeypatch.setattr("interp.circuits.explained.PAIRS", 10_000)
+    task = make_contrast(bundled_induction, "induction", n=8)
+    found = find_circuit(
+        bundled_induction, task, "exact_patching"
+    )  # no set: the first nodes, here all
+    explained = explained_nodes(bundled_induction, found, task)
+    heads = [name for name in found.nodes if name[0] == "L"]
+    for name in heads:
+        why = explained[name]["why"]
+        for at, side in enumerate(("query", "key")):
+            assert sum(x for _, x in why[side]) == pytest.approx(why["score"], abs=0.01)
+            [largest, *_] = why[side]
+            met = sum(part[2] for part in why["pairs"] if part[at] == largest[0])
+            assert met == pytest.approx(largest[1], abs=0.02)
+        assert sum(x for _, x in explained[name]["value"]) == pytest.approx(1, abs=0.01)
+
+
 def test_what_cannot_be_read_is_said(planted_circuit, planted_induction, monkeypatch) -> None:
     found, _ = planted_circuit
     task = make_contrast(planted_induction, "induction", n=8, seed=0)

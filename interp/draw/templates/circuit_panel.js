@@ -175,7 +175,7 @@ function why(n) {
   const lines = (side) => {
     const most = Math.max(...n.why[side].map(([, x]) => Math.abs(x)), 1e-9);
     return [make("h4", {}, side === "query" ? "The query side" : "The key side"),
-      effectTable(n.why[side].map(([id, x]) => [id, { effect: x }, () => by.has(id) && change({ open: id })]), most)];
+      effectTable(n.why[side].slice(0, 5).map(([id, x]) => [id, { effect: x }, () => by.has(id) && change({ open: id })]), most)];
   };
   return [...lines("key"), ...lines("query"), make("p", { class: "note" }, "Parts of the attention score there, above the mean over all keys, in logits of the softmax; one pair, so without interval.")];
 }
@@ -184,13 +184,30 @@ function written(n) {
   return [list("Raises", n.writes.up), list("Lowers", n.writes.down),
     make("p", { class: "note" }, `Logits through the unembedding alone, of the change from corrupted to clean at position ${n.writes.at} of the first pair, before the scale of the final norm.`)];
 }
+// What a writer meets on the other side of a head's score: with the others, the parts sum to its own.
+function meets(l, reader, mine) {
+  const [own, other] = l.part === "q" ? [0, 1] : [1, 0], [at, on] = reader.reads;
+  const met = reader.why.pairs.filter((x) => x[own] === l.from).slice(0, 5).map((x) => [x[other], x[2]]);
+  const rest = mine - met.reduce((sum, [, x]) => sum + x, 0);
+  return [make("h3", {}, `What ${l.from} meets at the ${l.part === "q" ? "key" : "query"}`), partTable([...met, ["others", rest]]),
+    make("p", { class: "note" }, `Parts of the attention score of ${l.node} from position ${at} to ${on} of the first pair, above the mean over all keys, in logits of the softmax. They sum to ${spell(mine)}, which ${l.from} adds as its ${l.part === "q" ? "query" : "key"}; the whole score is ${spell(reader.why.score)}.`)];
+}
+function partTable(rows) {
+  return effectTable(rows.map(([id, x]) => [id, { effect: x }, () => by.has(id) && change({ open: id })]), Math.max(...rows.map(([, x]) => Math.abs(x)), 1e-9));
+}
+function stated(shares, from) {
+  const mine = shares.find(([id]) => id === from);
+  return mine ? `, that of ${from} is ${spell(mine[1])}` : "";
+}
 function edgePanel(l) {
   const writer = by.get(l.from), reader = by.get(l.node), way = { q: "query", k: "key", v: "value" }[l.part];
   const parts = [make("h2", { tabindex: -1 }, `${l.from} to ${l.node}`, make("span", { class: "soft" }, way ? ` as its ${way}` : "")),
     make("p", {}, `${effectText(l)}, ${l.how || "not stated how"}, ${found.n} pairs.`,
       writer.effect ? ` All edges of ${l.from} together: ${spell(writer.effect)}.` : "")];
   const share = l.part === "q" ? reader.why?.query : l.part === "k" ? reader.why?.key : null, mine = share?.find(([id]) => id === l.from);
-  if (mine) parts.push(make("p", {}, `${spell(mine[1])} logits of the attention of ${l.node} on the first pair come from ${l.from} on the ${way} side.`));
+  if (mine) parts.push(...meets(l, reader, mine[1]));
+  if (l.part === "v" && reader.value) parts.push(make("h3", {}, `What ${l.node} carries`), partTable(reader.value.slice(0, 5)),
+    make("p", { class: "note" }, `Shares of what ${l.node} writes at position ${reader.reads[0]} of the first pair, along its own direction, by the node that its values come from; all shares sum to 1${stated(reader.value, l.from)}.`));
   if (writer.writes) parts.push(make("h3", {}, "What travels"), ...written(writer));
   parts.push(make("div", { class: "controls" }, control(l.from, () => change({ open: l.from })), control(l.node, () => change({ open: l.node })), control("Close", () => change({ open: "" }))));
   return parts;
