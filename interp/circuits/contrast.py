@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -40,19 +40,55 @@ def no_contrast(clean: Sequence[int], corrupted: Sequence[int]) -> str:
 
 
 @dataclass(frozen=True, eq=False)
+class BatchValue:
+    """The value of each prompt of a batch, in the task's unit times `sign`, from logits."""
+
+    task: Task
+    which: tuple[int, ...]
+    sign: int = 1
+
+    def __call__(self, logits: Float[Tensor, "batch pos d_vocab"]) -> Float[Tensor, " batch"]:
+        """Return a number per prompt, from the logits of one copy or several one after another."""
+        task, which = self.task, self.which
+        copies, rest = divmod(len(logits), len(which))
+        assert not rest
+        if logits.dim() == 2:  # one output per prompt, and no positions
+            if any(tuple(task.positions[i]) != (0,) for i in which):
+                raise OptionError(
+                    f"task {task.name}: the model gives one output per prompt; read it with"
+                    " positions=[0]"
+                )
+            logits = logits[:, None]
+        rows = [
+            logits[c * len(which) + k, p]
+            for c in range(copies)
+            for k, i in enumerate(which)
+            for p in task.positions[i]
+        ]
+        read = torch.stack(rows)
+        if task.vocabulary is not None:
+            read = read[:, list(task.vocabulary)]
+        return self.of_rows(read, copies)
+
+    def of_rows(self, read: Float[Tensor, "row column"], copies: int) -> Float[Tensor, " batch"]:
+        """Return a number per prompt, from the rows and columns of logits that the task reads."""
+        n = len(read) // copies
+        parts = [self.task.values(read[c * n : (c + 1) * n], self.which) for c in range(copies)]
+        return self.sign * torch.cat(parts)
+
+
+@dataclass(frozen=True, eq=False)
 class ContrastBatch:
     """Pairs of prompts of one length, with the function that measures them.
 
-    `value` takes the logits of these prompts, or of several copies of them one after another, and
-    returns a number per prompt (and copy), in the task's unit. `read_at` has the positions whose
-    logits it reads, by prompt.
+    `read_at` has the positions whose logits `value` reads, by prompt.
     """
 
     which: tuple[int, ...]
     clean: Prompts
     corrupted: Prompts
     read_at: tuple[tuple[int, ...], ...]
-    value: Callable[[Float[Tensor, "batch pos d_vocab"]], Float[Tensor, " batch"]]
+    value: BatchValue
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,37 +214,13 @@ class ContrastTask:
                 read_at = tuple(tuple(self.task.positions[i]) for i in which)
                 yield ContrastBatch(which, clean, corrupted, read_at, self._value(which))
 
-    def _value(self, which: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
-        task = self.task
-        if task.needs_clean:
+    def _value(self, which: tuple[int, ...]) -> BatchValue:
+        if self.task.needs_clean:
             raise OptionError(
-                f"task {task.name} compares with the clean run, which a contrast does already;"
+                f"task {self.task.name} compares with the clean run, which a contrast does already;"
                 " give a task whose measure reads the logits only"
             )
-
-        def value(logits: Tensor) -> Tensor:
-            copies, rest = divmod(len(logits), len(which))
-            assert not rest
-            if logits.dim() == 2:  # one output per prompt, and no positions
-                if any(tuple(task.positions[i]) != (0,) for i in which):
-                    raise OptionError(
-                        f"task {task.name}: the model gives one output per prompt; read it with"
-                        " positions=[0]"
-                    )
-                logits = logits[:, None]
-            rows = [
-                logits[c * len(which) + k, p]
-                for c in range(copies)
-                for k, i in enumerate(which)
-                for p in task.positions[i]
-            ]
-            read = torch.stack(rows)
-            if task.vocabulary is not None:
-                read = read[:, list(task.vocabulary)]
-            n = len(read) // copies
-            return torch.cat([task.values(read[c * n : (c + 1) * n], which) for c in range(copies)])
-
-        return value
+        return BatchValue(self.task, which)
 
     def some(self, which: Sequence[int]) -> ContrastTask:
         """Select some of the pairs, in this order; a pair may be repeated (bootstrap).

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from interp.attribution.roles import NormRole, find_roles
 from interp.causal.game.patching import tiled
-from interp.causal.game.replay import Wanted
+from interp.causal.game.replay import Reuse, Wanted, pick
 from interp.causal.game.verify import reuse_of
 from interp.causal.gate_derivatives import frozen
 from interp.circuits.edge_run import EdgeRun
@@ -54,6 +54,7 @@ class EdgeForward:
         check: Run once with every edge at 0, which must give the other run's logits.
         read_at: By prompt, the positions whose logits are read: the logits of `run` are 0 at the
             others, which costs less. By default all are computed.
+        columns: The ids whose logits `rows` returns; by default all.
 
     Attributes:
         forwards: Number of forward passes of the model, over the whole batch; interrupted parts of
@@ -73,6 +74,7 @@ class EdgeForward:
         denoise: bool = False,
         check: bool = True,
         read_at: Sequence[Sequence[int]] | None = None,
+        columns: Sequence[int] | None = None,
     ) -> None:
         if denoise:
             clean, corrupted = corrupted, clean
@@ -80,7 +82,7 @@ class EdgeForward:
         self.inputs = self.model.inputs(clean)
         self.base, self.other = paired_outputs(graph, clean, corrupted)
         self.wanted: Wanted | None = None
-        self.unembedding: str | None = None
+        self.reuse = Reuse()
         self.checked = False
         self.forwards = 2
         self.outputs: dict[int, Any] = {}  # by layer, what its block returned in the own run
@@ -91,8 +93,10 @@ class EdgeForward:
         if read_at is not None and self.base.logits.dim() == 3:
             batch, pos = self.base.logits.shape[:2]
             flat = [k * pos + p % pos for k, some in enumerate(read_at) for p in some]
-            self.wanted = Wanted(torch.tensor(flat, device=self.base.logits.device), (batch, pos))
-            self.unembedding = reuse_of(self.model).unembedding
+            device = self.base.logits.device
+            some = None if columns is None else torch.tensor(list(columns), device=device)
+            self.wanted = Wanted(torch.tensor(flat, device=device), (batch, pos), some)
+            self.reuse = reuse_of(self.model)
 
     def run(
         self,
@@ -115,7 +119,22 @@ class EdgeForward:
         if norm not in ("exact", "freeze"):
             raise OptionError(f"norm {norm!r}; known: exact, freeze")
         several = mask.dim() == 3
-        mask = (mask if several else mask[None]).to(self.base.out)
+        logits = self._logits(mask if several else mask[None], norm, whole=True)
+        logits = logits.reshape(-1, self.base.out.shape[0], *logits.shape[1:])[:, :, rows]
+        return logits if several else logits[0]
+
+    def rows(
+        self, masks: Float[Tensor, "copy reader writer"], *, norm: str = "exact"
+    ) -> Float[Tensor, "copy row column"] | None:
+        """Return the logits that are read alone, under several masks; None if all are computed."""
+        if self.wanted is None or self.reuse.unembedding is None:
+            return None
+        logits = self._logits(masks, norm, whole=False)
+        read = pick(logits, self.wanted, self.reuse, len(masks))
+        return read.reshape(len(masks), -1, read.shape[-1])
+
+    def _logits(self, mask: Float[Tensor, "copy reader writer"], norm: str, *, whole: bool) -> Any:
+        mask = mask.to(self.base.out)
         copies, batch = len(mask), self.base.out.shape[0]
         inputs = {
             k: tiled(v, copies) if isinstance(v, Tensor) and v.dim() and v.shape[0] == batch else v
@@ -123,12 +142,11 @@ class EdgeForward:
         }
         norms = self.hold_norms() if norm == "freeze" else {}
         # with frozen norms, and in the check, what a node writes is replaced where it is read
-        run = EdgeRun(self, mask, norms, in_place=self.checked and not norms)
+        run = EdgeRun(self, mask, norms, in_place=self.checked and not norms, whole=whole)
         with torch.no_grad(), inference(self.model.module), run.hooked():
             logits = self.model.run(inputs)
         self.forwards += copies
-        logits = logits.reshape(copies, batch, *logits.shape[1:])[:, :, rows]
-        return logits if several else logits[0]
+        return logits
 
     @held()
     def hold_norms(self) -> dict[nn.Module, tuple[NormRole, Tensor]]:

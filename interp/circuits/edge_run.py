@@ -51,8 +51,10 @@ class EdgeRun(ReaderInputs):
         norms: Mapping[nn.Module, tuple[NormRole, Tensor]],
         *,
         in_place: bool = False,
+        whole: bool = True,
     ) -> None:
         super().__init__(edges, mask, norms)
+        self.whole = whole  # whether the positions that are not read have logits, of 0
         base = edges.base
         self.gone = torch.zeros(len(mask), base.out.shape[2], dtype=torch.bool)
         if in_place:
@@ -125,13 +127,15 @@ class EdgeRun(ReaderInputs):
             yield
 
     def _restrict(self, stack: ExitStack) -> None:
-        """Compute the logits only at the positions that are read, and zeros elsewhere."""
-        wanted, name = self.edges.wanted, self.edges.unembedding
-        if wanted is None or name is None:
+        """Compute the logits only at the positions that are read."""
+        wanted, reuse = self.edges.wanted, self.edges.reuse
+        if wanted is None or reuse.unembedding is None:
             return
-        last = self.graph.model.module.get_submodule(name)
+        last = self.graph.model.module.get_submodule(reuse.unembedding)
         shape = (self.copies * wanted.shape[0], wanted.shape[1])
-        forward = restricted(last, shape, wanted.copies(self.copies), scatter=True)
+        columns = None if self.whole or not reuse.columns else wanted.columns
+        rows = wanted.copies(self.copies)
+        forward = restricted(last, shape, rows, scatter=self.whole, columns=columns)
         stack.enter_context(replaced(last, forward))
 
     def _block(self, layer: Layer, own: Callable[..., Any]) -> Callable[..., Any]:

@@ -123,7 +123,12 @@ class PatchedRuns:
                 self._held.clear()
             batch, known = self.batches[i], bool(self.forwards)
             self._held[i] = EdgeForward(
-                self.graph, batch.clean, batch.corrupted, check=not known, read_at=batch.read_at
+                self.graph,
+                batch.clean,
+                batch.corrupted,
+                check=not known,
+                read_at=batch.read_at,
+                columns=self.task.task.vocabulary,
             )
         return self._held[i]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from interp.causal.game.replay import Wanted
+from interp.causal.game.replay import Reuse, Wanted
 from interp.circuits.node_outputs import NodeOutputs
 from interp.circuits.output_norm import OutputNorm
 from interp.circuits.residual_graph import Reader, ResidualGraph
@@ -39,7 +39,7 @@ class MixedRuns(Protocol):
     base: NodeOutputs
     other: NodeOutputs
     wanted: Wanted | None
-    unembedding: str | None
+    reuse: Reuse
     outputs: dict[int, Any]
 
 

@@ -245,7 +245,7 @@ def test_a_node_replaced_where_it_writes_equals_its_edges_patched_one_by_one(
     name, monkeypatch
 ) -> None:
     graph = graph_of(name)
-    edges = EdgeForward(graph, CLEAN, CORRUPTED, read_at=[[3, 9], [9]])
+    edges = EdgeForward(graph, CLEAN, CORRUPTED, read_at=[[3, 9], [9]], columns=[7, 2])
     generator = torch.Generator().manual_seed(0)
     drawn = graph.full() * (torch.rand(graph.full().shape, generator=generator) < 0.5)
     mixed, half = drawn.clone(), graph.full()
@@ -256,8 +256,13 @@ def test_a_node_replaced_where_it_writes_equals_its_edges_patched_one_by_one(
         masks[-1][:, writer] = 0
     masks = torch.stack([*masks, half, drawn, mixed, graph.full() * 0])
     fast = torch.cat([edges.run(masks), edges.run(mixed)[None]])
+    alone = edges.rows(masks)
+    assert (alone is None) == (edges.reuse.unembedding is None)
+    if alone is not None:  # the same numbers, in the order of prompts, positions and ids
+        rows = torch.cat([fast[:-1, 0, [3, 9]], fast[:-1, 1, [9]]], 1)
+        close(alone, rows[..., [7, 2]])
 
-    def read_by_read(*args, in_place: bool) -> EdgeRun:
+    def read_by_read(*args, in_place: bool, whole: bool) -> EdgeRun:
         return EdgeRun(*args)
 
     monkeypatch.setattr("interp.circuits.edge_forward.EdgeRun", read_by_read)

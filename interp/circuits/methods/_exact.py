@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from interp.circuits.contrast import BatchValue
 from interp.circuits.edge_forward import EdgeForward
 from interp.circuits.methods._gradients import Value
 from interp.circuits.steps import advance, step
@@ -64,6 +65,10 @@ def effects_of_masks(
 def _values(
     edges: EdgeForward, value: Value, masks: Float[Tensor, "mask reader writer"], norm: str
 ) -> Float[np.ndarray, "mask batch"]:
+    rows = edges.rows(masks, norm=norm) if isinstance(value, BatchValue) else None
+    if rows is not None:
+        values = value.of_rows(rows.flatten(0, 1), len(masks))
+        return values.double().reshape(len(masks), -1).cpu().numpy()
     logits = edges.run(masks, norm=norm)
     return value(logits.flatten(0, 1)).double().reshape(len(masks), -1).cpu().numpy()
 

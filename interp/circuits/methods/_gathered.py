@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.circuits.contrast import ContrastBatch, ContrastTask
+from interp.circuits.contrast import BatchValue, ContrastBatch, ContrastTask
 from interp.circuits.declaration import Found
 from interp.circuits.edge_forward import EdgeForward
 from interp.circuits.methods._attribution import RunPair, Units
@@ -26,9 +27,9 @@ Array = np.ndarray
 Tables = Mapping[str, list[dict[str, Any]]]
 
 
-def helping(task: ContrastTask, batch: ContrastBatch) -> Callable[[Tensor], Tensor]:
+def helping(task: ContrastTask, batch: ContrastBatch) -> BatchValue:
     """Return the batch's value function, negated if lower is better."""
-    return batch.value if task.task.higher_is_better else lambda logits: -batch.value(logits)
+    return batch.value if task.task.higher_is_better else replace(batch.value, sign=-1)
 
 
 def by_gradient(
@@ -120,7 +121,12 @@ def forwards_of(
 
     def measured(batch: ContrastBatch) -> tuple[Array, int]:
         edges = EdgeForward(
-            graph, batch.clean, batch.corrupted, denoise=denoise, read_at=batch.read_at
+            graph,
+            batch.clean,
+            batch.corrupted,
+            denoise=denoise,
+            read_at=batch.read_at,
+            columns=task.task.vocabulary,
         )
         with torch.no_grad():
             values = measure(edges, helping(task, batch))
