@@ -29,7 +29,7 @@ from benchmarks.ground_truth_null import null_rows
 from benchmarks.ground_truth_page import CLASSES, ground_truth_page
 from benchmarks.ground_truth_peers import peer_results
 from benchmarks.ground_truth_roles import NAMES, role_row
-from benchmarks.ground_truth_sets import PAIRS, Known, set_row
+from benchmarks.ground_truth_sets import OF_TRAINED, PAIRS, Known, set_row
 from benchmarks.ground_truth_sets import SEEDS as SET_SEEDS
 from benchmarks.rounded import rounded
 from interp.circuits.contrast import ContrastTask
@@ -334,7 +334,8 @@ def main() -> None:
         trained = class_of(source) == "trained"
         if (wanted and not source.startswith(wanted)) or (given.peers and not trained):
             continue
-        for seed in SEEDS[:1] if given.peers else range(SET_SEEDS) if given.sets else SEEDS:
+        of_sets = range(OF_TRAINED if trained else SET_SEEDS)
+        for seed in SEEDS[:1] if given.peers else of_sets if given.sets else SEEDS:
             at = Case(source, name, seed, given.pairs)
             if given.sets:
                 if (source, name, "sets", seed) not in done:

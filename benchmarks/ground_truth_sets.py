@@ -17,7 +17,7 @@ from interp.circuits.patched_runs import PatchedRuns
 from interp.circuits.tasks import make_contrast
 from interp.core.intervals import share_interval
 
-PAIRS, FRESH, SEEDS = 64, 500, 5
+PAIRS, FRESH, SEEDS, OF_TRAINED = 64, 500, 2, 20
 
 
 class Known(NamedTuple):
@@ -55,7 +55,8 @@ def set_row(source: str, name: str, seed: int, known: Known, named: Any) -> dict
 def sets_table(rows: Sequence[dict[str, Any]], classes: Sequence[str]) -> str:
     """Format precision and recall by class of models, and how often intervals hold the share."""
     text = (
-        f"Circuits found by the default on {PAIRS} pairs, of {SEEDS} seeds each: the smallest set"
+        f"Circuits found by the default on {PAIRS} pairs, {OF_TRAINED} seeds for each task of the"
+        f" trained models and {SEEDS} for the others: the smallest set"
         " that keeps 80 %, and the nodes and edges that matter (2 % of the gap or more; Holm's"
         " correction). Precision: how many that are named belong to the known circuit; recall: how"
         " many of the circuit are named. A set that keeps 80 % may do without a part of the"

@@ -181,32 +181,31 @@ class PatchedRuns:
 
     def shares(
         self, masks: Sequence[Float[Tensor, "reader writer"]], stage: str
-    ) -> Float[Array, "mask part"]:
-        """Measure the faithfulness of masks on the pairs that order, and on those that validate.
+    ) -> Float[Array, "mask 2"]:
+        """Measure the faithfulness of masks on the pairs that choose: a low figure and the mean.
 
-        The last number is that of both, less its standard error: among many sets the one that just
-        keeps a share on the pairs that chose it keeps less on others.
+        The low one is the least of three: on the pairs that order, on those that validate, and on
+        both less its standard error. Among many sets the one that just keeps a share on the pairs
+        that chose it keeps less on others.
         """
         gap, kept = self.clean - self.corrupted, self.kept(masks, stage, choosing=True)
         parts = (self.first, self.second, np.union1d(self.first, self.second))
         first, second, both = (kept[:, x].mean(1) / gap[x].mean() for x in parts)
         left = kept[:, parts[2]] - both[:, None] * gap[parts[2]]
         error = np.nan_to_num(standard_error(left)) / abs(gap[parts[2]].mean())
-        return np.stack([first, second, both - error], axis=1)
+        return np.stack([np.minimum(np.minimum(first, second), both - error), both], axis=1)
 
     def share(self, mask: Float[Tensor, "reader writer"], stage: str) -> Share:
         """Measure the faithfulness of a mask on the held-out pairs and on the others."""
         self.require_gap()
         gap, labels = self.clean - self.corrupted, self.task.clusters
         [kept] = self.kept([mask], stage)
-        first, second, value = (
-            kept[x].mean() / gap[x].mean() for x in (self.first, self.second, self.held)
-        )
+        some = np.union1d(self.first, self.second)
+        own, value = (kept[x].mean() / gap[x].mean() for x in (some, self.held))
         labels = None if labels is None else [labels[i] for i in self.held]
         alone = len(self.held) < 2 or (labels is not None and len(set(labels)) < 2)
         part, whole = kept[None, self.held], gap[self.held]
         ends = (-np.inf, np.inf) if alone else ratio_intervals(part, whole, clusters=labels)[0]
-        own = max(first, second, key=lambda x: abs(1 - x))
         return Share(float(value), float(ends[0]), float(ends[1]), float(own))
 
     def require_gap(self) -> None:

@@ -3,8 +3,9 @@
     search = Subsets(runs, runs.only, stage, (0.8, 1.2))
     kept = search.smallest(ranking)         # no item of it can leave, nor any two of a few
 
-What a removal leaves is measured on the pairs that order and on those that validate; a set is
-enough if its share lies in the range on both.
+What a removal leaves is measured on the pairs that order and on those that validate. A set is
+enough if its share is not too small on either, nor on both less a standard error, and not too large
+on both.
 """
 
 from __future__ import annotations
@@ -55,10 +56,10 @@ class Subsets(Generic[Item]):
     ) -> None:
         self.runs, self.mask, self.stage = runs, mask, stage
         self.low, self.high, self.end = *between, runs.forwards + most
-        self.known: dict[frozenset[Item], Float[np.ndarray, " part"]] = {}
+        self.known: dict[frozenset[Item], Float[np.ndarray, " 2"]] = {}
         self.complete = True
 
-    def shares(self, sets: Sequence[frozenset[Item]]) -> Float[np.ndarray, "set part"]:
+    def shares(self, sets: Sequence[frozenset[Item]]) -> Float[np.ndarray, "set 2"]:
         """Measure the shares of some subsets, each once."""
         new = list(dict.fromkeys(x for x in sets if x not in self.known))
         rows = self.runs.shares([self.mask(x) for x in new], self.stage) if new else ()
@@ -66,10 +67,9 @@ class Subsets(Generic[Item]):
         return np.stack([self.known[x] for x in sets])
 
     def enough(self, sets: Sequence[frozenset[Item]]) -> list[bool]:
-        """Tell of each subset whether its share lies in the range on both parts of the pairs."""
+        """Tell of each subset whether its share lies in the range."""
         shares = self.shares(sets)
-        fits = reaches(shares, self.low) & reaches(self.high, shares)
-        return fits.all(1).tolist()
+        return (reaches(shares[:, 0], self.low) & reaches(self.high, shares[:, 1])).tolist()
 
     def affordable(self, number: int) -> bool:
         """Tell whether this many subsets can still be measured, and note it if not."""
@@ -123,17 +123,21 @@ class Subsets(Generic[Item]):
         return kept
 
     def _moved(self, every: frozenset[Item], sets: Sequence[frozenset[Item]]) -> list[float]:
-        """Return how far the share of each set is from that of all, on the part that moves most."""
+        """Return how far the figures of each set are from those of all, the one that moves most."""
         return np.abs(self.shares([every]) - self.shares(sets)).max(1).tolist()
 
     def _in_halves(
         self, tried: list[Item], groups: Callable, kept: Sequence[Item] = ()
     ) -> list[Item]:
-        """Remove the last of some items together, or in halves; the first are tried last."""
-        left = frozenset(kept or tried)
+        """Remove the last of some items together, or in halves; the first are tried last.
+
+        An item that cannot leave is not tried again, though it may leave once others have.
+        """
+        left, stays = frozenset(kept or tried), set[Item]()
         parts = [tuple(tried), *map(tuple, groups(tried))]
         while parts:
-            part = left.intersection(items := parts.pop())
+            items = parts.pop()
+            part = left.intersection(items) - stays
             if not part:
                 continue
             if not self.affordable(1):
@@ -143,6 +147,8 @@ class Subsets(Generic[Item]):
             elif len(part) > 1:
                 half = [x for x in items if x in part]
                 parts += [tuple(half[: len(half) // 2]), tuple(half[len(half) // 2 :])]
+            else:
+                stays |= part
         return [x for x in (kept or tried) if x in left]
 
     def without_two(self, kept: list[Item]) -> list[Item]:
@@ -167,7 +173,7 @@ class Subsets(Generic[Item]):
 
         def missing(pair: tuple[set, set]) -> float:
             total = now + sum(moved[x] for x in (*pair[0], *pair[1]))
-            return float(max((self.low - total).max(), (total - self.high).max()))
+            return float(max(self.low - total[0], total[1] - self.high))
 
         short = {i: missing(pair) for i, pair in enumerate(changes)}
         near = [i for i in short if short[i] < NEAR or len(changes) <= FEW]
