@@ -25,6 +25,7 @@ from benchmarks.ground_truth import (
 from benchmarks.ground_truth_page import ground_truth_page
 from benchmarks.ground_truth_peers import SCRIPTS, _found, pairs_of, peer_results
 from benchmarks.ground_truth_roles import role_row, role_table
+from benchmarks.ground_truth_sets import sets_table
 from interp.circuits.edge_evaluation import comparable
 from interp.circuits.find import DEFAULT, score_nodes
 from interp.circuits.tasks import TASKS, make_contrast
@@ -250,3 +251,14 @@ def test_the_default_finds_known_circuits(source, name) -> None:
     for level, at_least in least.items():
         found = row[level]["auroc"]
         assert found is None or found >= at_least, (level, row)
+
+
+def test_sets_are_stated_with_precision_recall_and_coverage() -> None:
+    """Half of the named nodes are right, all of the circuit's are named, one interval of two."""
+    row = {"of": "trained", "class": "sets", "share": [0.9, 0.8, 1.0, 0.85]}
+    counts = {"set nodes": [2, 4, 2], "set edges": [1, 1, 2]}
+    rows = [row | {"set": counts}, row | {"set": counts, "share": [0.9, 0.88, 1.0, 0.85]}]
+    [line] = [x for x in sets_table(rows, ("trained", "planted")).splitlines() if "| 2 |" in x]
+    assert line.startswith(
+        "| trained | 2 | 0.50 | 1.00 | 1.00 | 0.50 | - | - | - | - | 0.85 | 0.50 ["
+    )

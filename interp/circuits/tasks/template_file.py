@@ -262,8 +262,7 @@ NEEDED = (
 def count_pairs(path: Path) -> int:
     """Count the pairs in a file; 0 for a Python or template file, which makes pairs for a model.
 
-    Raises:
-        PromptError: A line is not a pair, or there are too few; known before a model is loaded.
+    A line that is no pair, or too few of them, raise PromptError, before a model is loaded.
     """
     prompt_text(path)
     if path.suffix == ".py":
