@@ -18,7 +18,7 @@ from interp.circuits.contrast import ContrastTask
 from interp.circuits.find import find_circuit
 from interp.circuits.methods import exact_patching, verified_edges
 from interp.circuits.methods._measured_nodes import MeasuredNodes
-from interp.circuits.methods.verified_edges import _edges, _stand_ins, _with_stand_ins
+from interp.circuits.methods.verified_edges import _edges, _stand_ins, _with_others
 from interp.circuits.nodes import WHOLE, NodeSet
 from interp.circuits.patched_runs import PatchedRuns
 from interp.circuits.result import Circuit
@@ -203,7 +203,7 @@ def test_an_edge_that_a_head_outside_the_set_hides_is_patched_without_that_head(
     found, effects = _edges(nodes, chosen, hidden)
     assert effects[("L0H3", "L1H0.k")].mean() == pytest.approx(10, abs=0.1)  # alone 0
     assert set(found.edges) == BUILT_IN["backup"]
-    more = set(_with_stand_ins(nodes, chosen))
+    more = set(_with_others(nodes, chosen))
     assert {edge for edge in more - set(between) if "L2H0" not in (edge[0], edge[1][:4])} == set()
     assert ("L0H3", "L2H0.k") in more
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from interp.circuits.declaration import Found, discovery
 from interp.circuits.groups import GroupSearch
+from interp.circuits.matters import LEAST as LEAST_EFFECT
 from interp.circuits.matters import what_matters
 from interp.circuits.methods._attribution import edges_along_inputs
 from interp.circuits.methods._measured_nodes import ALONE, MeasuredNodes
@@ -24,7 +25,7 @@ from interp.circuits.smallest import (
     first_edges,
 )
 from interp.core.errors import OptionError
-from interp.core.ties import either, ordered_by, tied_with
+from interp.core.ties import either, ordered_by, reaches, tied_with
 
 if TYPE_CHECKING:
     from interp.circuits.contrast import ContrastTask
@@ -64,12 +65,12 @@ def verified_edges(
     for one at an end of the edge, with those patched too), and as few of them are found in the same
     way as the nodes (tables `smallest`, `smallest_nodes`, `smallest_edges`). The table `matters`
     has the nodes and edges whose removal changes the task, by Holm's correction over all that were
-    tried. If passes are left, the edges of heads that stand in for one of the set are patched
-    too, and all others if they take at most twice the passes of the search. If there are more edges
-    than passes, gradients choose which are patched; if those that keep the share are still too
-    many, all edges between the nodes stay in the set, and a note says so. A node that was not
-    patched has no score: its estimate stands in a column of its own, and decides neither the order
-    nor the set.
+    tried. If passes are left, the edges of heads that stand in for one of the set, and of nodes
+    whose effect is 2 % of the gap or more, are patched too, or all edges of the model; either if
+    they take at most twice the passes of the search. If there are more edges than passes, gradients
+    choose which are patched; if those that keep the share are still too many, all edges between the
+    nodes stay in the set, and a note says so. A node that was not patched has no score: its
+    estimate stands in a column of its own, and decides neither the order nor the set.
 
     faithful: share of the difference between clean and corrupted prompts that the set keeps; its
     faithfulness is then at most 1 - faithful away from 1, to either side. size:
@@ -110,12 +111,12 @@ def verified_edges(
             runs.budget *= 2
         every = runs.graph.edges
         stand_ins = _stand_ins(nodes, every)
-        both = _with_stand_ins(nodes, chosen)
+        both = _with_others(nodes, chosen)
         chosen, edges = _edges(nodes, chosen, stand_ins)
         patched = len(edges)
         fits = len(every) <= min(SEARCHES * runs.forwards, runs.left + patched)
         more = set(every if fits else both) - set(edges if fits else between)
-        if edges and len(more) <= runs.left:
+        if edges and len(more) <= min(runs.left, SEARCHES * runs.forwards):
             edges |= _patched(nodes, [*more], stand_ins)
     none = tuple(name for name in nodes.names if name not in nodes.alone)
     of_edges: dict[str, Any] = {}
@@ -169,12 +170,13 @@ def _measure(nodes: MeasuredNodes, size: int, backups: bool) -> list[dict[str, A
     return None
 
 
-def _with_stand_ins(nodes: MeasuredNodes, chosen: NodeSet) -> tuple[Edge, ...]:
-    """Return the edges between the nodes of the set and the heads that stand in for them."""
+def _with_others(nodes: MeasuredNodes, chosen: NodeSet) -> tuple[Edge, ...]:
+    """Return the edges between the nodes of the set, their stand-ins, and others of some effect."""
     on = zip(nodes.names, nodes.on, strict=True)
-    inside = set(chosen.nodes)
-    more = [name for name, other in on if inside & {*other.split()} and name not in inside]
-    return edges_between(nodes.runs.graph, [*chosen.nodes, *more]) if more else chosen.edges
+    inside, least = set(chosen.nodes), LEAST_EFFECT * abs(nodes.runs.gap)
+    more = {name for name, other in on if inside & {*other.split()}}
+    more |= {x for x, lost in nodes.alone.items() if reaches(abs(lost.mean()), least)}
+    return edges_between(nodes.runs.graph, [*chosen.nodes, *(more - inside)])
 
 
 def _stand_ins(nodes: MeasuredNodes, every: tuple[Edge, ...]) -> dict[Edge, str]:
