@@ -310,11 +310,11 @@ class ContrastTask:
             return mine, mine, held
         return mine[rank[mine] % 4 == 0], mine[rank[mine] % 4 == 2], held
 
-    def said_of(self, held: Int[Array, " pair"]) -> str:
+    def said_of(self, which: Int[Array, " pair"]) -> str:
         """Say whether held-out pairs share their templates or clusters with the others."""
         if not (labels := self._shared):
             return ""
-        number = len({labels[i] for i in held})
+        number = len({labels[i] for i in which})
         what = "template" if labels[0].startswith("template ") else "cluster"
         kind = f"{number} other" if self.many_clusters else f"the same {number}"
         return f"of {kind} {what}{'s' * (number != 1)}"

@@ -197,7 +197,7 @@ def test_a_task_file_labels_its_clusters(gpt2_probe, tmp_path) -> None:
     assert set(leave_one_out(gpt2_probe, made, null="none").to_pandas()["clusters"]) == {2}
     del rows[2]["cluster"]
     path.write_text("\n".join(map(json.dumps, rows)))
-    with pytest.raises(Exception, match="prompt 3 has no 'cluster'"):
+    with pytest.raises(Exception, match="line 3 has no 'cluster'"):
         make_task(gpt2_probe, str(path))
 
 

@@ -342,7 +342,7 @@ def test_a_task_from_a_file(run, tmp_path, monkeypatch):
         (["{"], "line 1 is not valid JSON"),
         (['{"answer": 3}'], "line 1 has no field 'prompt'"),
         (['{"prompt": [1, 2]}', '{"prompt": [1], "odd": 1}'], "line 2 has the field 'odd'"),
-        (['{"prompt": [1, 2], "answer": 3}', '{"prompt": [1, 2]}'], "prompt 2 has no 'answer'"),
+        (['{"prompt": [1, 2], "answer": 3}', '{"prompt": [1, 2]}'], "line 2 has no 'answer'"),
         ([], "contains no prompts"),
         (['{"prompt": [1, 2], "answer": 999999}'], "999999"),
     ],
