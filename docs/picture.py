@@ -81,7 +81,7 @@ def take(browser: str, address: str, size: tuple[int, int], name: str) -> None:
     notes = PngImagePlugin.PngInfo()
     notes.add_text("drawn by", drawn_by(name))
     with Image.open(path) as picture:
-        picture.convert("RGB").quantize(64, dither=Image.Dither.NONE).save(
+        picture.convert("RGB").quantize(48, dither=Image.Dither.NONE).save(
             path, pnginfo=notes, optimize=True
         )
     print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB")
