@@ -13,7 +13,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.causal.task import Task, part
+from interp.circuits.contrast_batch import BatchValue, ContrastBatch
 from interp.circuits.gap import NOTHING, Gap
+from interp.core.columns import with_noun
 from interp.core.errors import InterpError, OptionError, PromptError
 from interp.core.head import Head
 from interp.core.prompts import Prompts
@@ -37,58 +39,6 @@ def no_contrast(clean: Sequence[int], corrupted: Sequence[int]) -> str:
         )
     same = [*clean] == [*corrupted]
     return "has the same tokens on both sides, so there is no contrast" if same else ""
-
-
-@dataclass(frozen=True, eq=False)
-class BatchValue:
-    """The value of each prompt of a batch, in the task's unit times `sign`, from logits."""
-
-    task: Task
-    which: tuple[int, ...]
-    sign: int = 1
-
-    def __call__(self, logits: Float[Tensor, "batch pos d_vocab"]) -> Float[Tensor, " batch"]:
-        """Return a number per prompt, from the logits of one copy or several one after another."""
-        task, which = self.task, self.which
-        copies, rest = divmod(len(logits), len(which))
-        assert not rest
-        if logits.dim() == 2:  # one output per prompt, and no positions
-            if any(tuple(task.positions[i]) != (0,) for i in which):
-                raise OptionError(
-                    f"task {task.name}: the model gives one output per prompt; read it with"
-                    " positions=[0]"
-                )
-            logits = logits[:, None]
-        rows = [
-            logits[c * len(which) + k, p]
-            for c in range(copies)
-            for k, i in enumerate(which)
-            for p in task.positions[i]
-        ]
-        read = torch.stack(rows)
-        if task.vocabulary is not None:
-            read = read[:, list(task.vocabulary)]
-        return self.of_rows(read, copies)
-
-    def of_rows(self, read: Float[Tensor, "row column"], copies: int) -> Float[Tensor, " batch"]:
-        """Return a number per prompt, from the rows and columns of logits that the task reads."""
-        n = len(read) // copies
-        parts = [self.task.values(read[c * n : (c + 1) * n], self.which) for c in range(copies)]
-        return self.sign * torch.cat(parts)
-
-
-@dataclass(frozen=True, eq=False)
-class ContrastBatch:
-    """Pairs of prompts of one length, with the function that measures them.
-
-    `read_at` has the positions whose logits `value` reads, by prompt.
-    """
-
-    which: tuple[int, ...]
-    clean: Prompts
-    corrupted: Prompts
-    read_at: tuple[tuple[int, ...], ...]
-    value: BatchValue
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,9 +265,9 @@ class ContrastTask:
         if not (labels := self._shared):
             return ""
         number = len({labels[i] for i in which})
-        what = "template" if labels[0].startswith("template ") else "cluster"
-        kind = f"{number} other" if self.many_clusters else f"the same {number}"
-        return f"of {kind} {what}{'s' * (number != 1)}"
+        kind = "other " if self.many_clusters else ""
+        what = with_noun(number, kind + ("template" if labels[0][:9] == "template " else "cluster"))
+        return f"of {what}" if kind else f"of the same {what}"
 
     def values(self, model: Model) -> tuple[Float[Array, " prompt"], Float[Array, " prompt"]]:
         """Measure every prompt on its clean and on its corrupted side."""

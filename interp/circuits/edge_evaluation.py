@@ -15,7 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.circuits.contrast import ContrastBatch, ContrastTask
+from interp.circuits.contrast import ContrastTask
+from interp.circuits.contrast_batch import ContrastBatch
 from interp.circuits.edge_forward import EdgeForward
 from interp.circuits.faithfulness import SHARES, SizeCurve, faithful
 from interp.circuits.identity import model_content, of_task

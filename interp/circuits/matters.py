@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from interp.core.columns import with_noun
 from interp.core.standard_errors import standard_error, t_test_p
 from interp.core.statistics import holm
 from interp.core.ties import reaches
@@ -80,7 +81,7 @@ def number_that_matters(found: Circuit) -> str:
     names = [str(row["node"]) for row in found.tables["matters"] if row["node"]]
     kinds = {"head": "L", "MLP": "m"}
     numbers = {kind: sum(x[0] == first for x in names) for kind, first in kinds.items()}
-    counts = [_count(number, kind) for kind, number in numbers.items() if number]
+    counts = [with_noun(number, kind) for kind, number in numbers.items() if number]
     if not counts:
         return "no head or MLP is shown to matter"
     return f"{' and '.join(counts)} {'matters' if sum(numbers.values()) == 1 else 'matter'}"
@@ -91,15 +92,11 @@ def both_answers(found: Circuit) -> str:
     told, chosen = [number_that_matters(found)], found.chosen
     if chosen is not None:
         value, low, high, _ = (100 * x for x in chosen.share)
-        size = f"{_count(len(chosen.nodes), 'node')} and "
-        size += f"{'' if chosen.separated else 'all '}{_count(len(chosen.edges), 'edge')}"
+        size = f"{with_noun(len(chosen.nodes), 'node')} and "
+        size += f"{'' if chosen.separated else 'all '}{with_noun(len(chosen.edges), 'edge')}"
         on = "not used to find them" if chosen.apart else "that chose them"
         on += f", {chosen.shared}" if chosen.apart and chosen.shared else ""
         told.append(
             f"{size} keep {value:.0f} % [{low:.0f}, {high:.0f}] on {chosen.pairs} pairs {on}"
         )
     return "; ".join(filter(None, told))
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -71,8 +71,7 @@ def head_columns(nodes: Sequence[str]) -> dict[str, Any]:
 class Share(NamedTuple):
     """Share of clean minus corrupted that a set keeps on held-out pairs, with its 95 % interval.
 
-    `own` is the share on the pairs that chose the set: where they are parted, on the part that is
-    further from 1.
+    `own` is the share on the pairs that chose the set.
     """
 
     value: float

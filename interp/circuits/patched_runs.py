@@ -16,7 +16,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.circuits.contrast import ContrastBatch, ContrastTask
+from interp.circuits.contrast import ContrastTask
+from interp.circuits.contrast_batch import ContrastBatch
 from interp.circuits.edge_forward import EdgeForward
 from interp.circuits.methods._attribution import RunPair
 from interp.circuits.methods._exact import effects_of_masks

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from interp.causal.game.patching import tiled
-from interp.circuits.contrast import ContrastBatch, ContrastTask
+from interp.circuits.contrast import ContrastTask
+from interp.circuits.contrast_batch import ContrastBatch
 from interp.circuits.gap import gap_columns
 from interp.circuits.identity import model_content, of_task
 from interp.circuits.methods._exact import MOST_TOKENS

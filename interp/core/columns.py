@@ -293,3 +293,8 @@ def joined(
     frames = [frame for frame, _ in parts if len(frame)]
     frame = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*COLUMNS])
     return frame, provenance
+
+
+def with_noun(n: int, what: str) -> str:
+    """Format a number with its noun, such as "1 sentence" or "2,001 sentences"."""
+    return f"{n:,} {what}{'' if n == 1 else 's'}"

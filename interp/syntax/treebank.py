@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from interp.core.columns import with_noun
 from interp.core.errors import OptionError, PromptError
 
 
@@ -105,8 +106,3 @@ class Treebank:
         if n < 1:
             raise OptionError(f"{n} sentences of {self.name} cannot be taken; use 1 or more")
         return Treebank(self.name, self.sentences[:n], self.content_hash, self.skipped)
-
-
-def with_noun(n: int, what: str) -> str:
-    """Format a number with its noun, such as "1 sentence" or "2,001 sentences"."""
-    return f"{n:,} {what}{'' if n == 1 else 's'}"

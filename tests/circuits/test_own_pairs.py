@@ -135,13 +135,16 @@ def test_lines_are_counted_as_an_editor_counts_them(lines, planted_induction, tm
 def test_four_pairs_are_a_look(run, lines, tmp_path) -> None:
     """A circuit and its page, without figures on other pairs, which there are none of."""
     file = write(tmp_path / "mine.jsonl", lines[:4])
-    result = run("circuit", "planted:induction", "--task", file, "-o", tmp_path)
+    result = run(
+        "circuit", "planted:induction", "--task", file, "-o", tmp_path, "--set", "maps=mlp"
+    )
     assert result.exit_code == 0, result.stderr
     look = "a look at 4 pairs: no pair was held out to measure the circuit on; 6 or more are needed"
-    assert f"  note: {look} for that\n" in result.stdout
+    assert f"  note: {look} for that; no map was made\n" in result.stdout
     assert "other pairs" not in result.stdout
     folder = tmp_path / "planted-induction"
     assert (folder / "circuit.json").is_file()
+    assert "on 2 pairs not used to find them</h1>" in (folder / "circuit.html").read_text()
     assert not (folder / "evaluation.json").exists()
 
 

@@ -13,7 +13,8 @@ from interp.core.errors import OptionError
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from interp.circuits.contrast import ContrastBatch, ContrastTask
+    from interp.circuits.contrast import ContrastTask
+    from interp.circuits.contrast_batch import ContrastBatch
 
 METRICS = ("task", "kl")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from interp.circuits.contrast import BatchValue
+from interp.circuits.contrast_batch import BatchValue
 from interp.circuits.edge_forward import EdgeForward
 from interp.circuits.methods._gradients import Value
 from interp.circuits.steps import advance, step

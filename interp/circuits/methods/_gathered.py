@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.circuits.contrast import BatchValue, ContrastBatch, ContrastTask
+from interp.circuits.contrast import ContrastTask
+from interp.circuits.contrast_batch import BatchValue, ContrastBatch
 from interp.circuits.declaration import Found
 from interp.circuits.edge_forward import EdgeForward
 from interp.circuits.methods._attribution import RunPair, Units

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.circuits.contrast import ContrastBatch
+from interp.circuits.contrast_batch import ContrastBatch
 from interp.circuits.methods._divergence import negative_divergence
 from interp.circuits.methods._gradients import Value
 from interp.circuits.patched_runs import PatchedRuns

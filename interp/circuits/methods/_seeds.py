@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor, nn
 
-    from interp.circuits.contrast import ContrastBatch
+    from interp.circuits.contrast_batch import ContrastBatch
     from interp.model.calls.call import Call
     from interp.model.calls.sites import Site
     from interp.model.model import Model

@@ -24,7 +24,8 @@ from interp.circuits.query_key_signals import Signal, Tracer
 from interp.circuits.steps import advance, counted, step
 
 if TYPE_CHECKING:
-    from interp.circuits.contrast import ContrastBatch, ContrastTask
+    from interp.circuits.contrast import ContrastTask
+    from interp.circuits.contrast_batch import ContrastBatch
     from interp.model.model import Model
 
 CONTROLS = 200  # most signals that are decomposed again in random slices

@@ -12,7 +12,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.causal.gating.concrete import deterministic, open_probability, sampled
-from interp.circuits.contrast import ContrastBatch, ContrastTask
+from interp.circuits.contrast import ContrastTask
+from interp.circuits.contrast_batch import ContrastBatch
 from interp.circuits.edge_forward import EdgeForward, SoftEdges
 from interp.circuits.methods._divergence import negative_divergence
 from interp.circuits.methods._gathered import helping

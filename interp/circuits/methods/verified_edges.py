@@ -10,7 +10,7 @@ import numpy as np
 
 from interp.circuits.declaration import Found, discovery
 from interp.circuits.groups import GroupSearch
-from interp.circuits.matters import LEAST as LEAST_EFFECT
+from interp.circuits.matters import LEAST as MATTERS
 from interp.circuits.matters import what_matters
 from interp.circuits.methods._attribution import edges_along_inputs
 from interp.circuits.methods._measured_nodes import ALONE, MeasuredNodes
@@ -173,7 +173,7 @@ def _measure(nodes: MeasuredNodes, size: int, backups: bool) -> list[dict[str, A
 def _with_others(nodes: MeasuredNodes, chosen: NodeSet) -> tuple[Edge, ...]:
     """Return the edges between the nodes of the set, their stand-ins, and others of some effect."""
     on = zip(nodes.names, nodes.on, strict=True)
-    inside, least = set(chosen.nodes), LEAST_EFFECT * abs(nodes.runs.gap)
+    inside, least = set(chosen.nodes), MATTERS * abs(nodes.runs.gap)
     more = {name for name, other in on if inside & {*other.split()}}
     more |= {x for x, lost in nodes.alone.items() if reaches(abs(lost.mean()), least)}
     return edges_between(nodes.runs.graph, [*chosen.nodes, *(more - inside)])

@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.circuits.contrast import ContrastBatch, ContrastTask
+from interp.circuits.contrast import ContrastTask
+from interp.circuits.contrast_batch import ContrastBatch
 from interp.circuits.named._task import Tried, effects, half, mean_effect, task_or_reason, tried
 from interp.circuits.tasks.ioi_pairs import PLACES, THINGS
 from interp.circuits.tasks.wording import single

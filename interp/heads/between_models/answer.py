@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from interp.core.columns import score_text
+from interp.core.columns import score_text, with_noun
 from interp.core.head import Head
 from interp.core.registry import METRICS
 from interp.core.ties import ranked
@@ -166,8 +166,10 @@ class ComparisonAnswer:
         return f"loss on the prompts: {self.loss.summary()}"
 
     def _roles(self) -> str:
-        lost = [f"{len(x.lost)} of {_count(len(x.before), x.role)}" for x in self.roles if x.lost]
-        gained = [_count(len(x.gained), x.role) for x in self.roles if x.gained]
+        lost = [
+            f"{len(x.lost)} of {with_noun(len(x.before), x.role)}" for x in self.roles if x.lost
+        ]
+        gained = [with_noun(len(x.gained), x.role) for x in self.roles if x.gained]
         lines = [
             f"{verb} {joined_names(named, len(named))}"
             for verb, named in (("loses", lost), ("gains", gained))
@@ -286,7 +288,3 @@ def head_changes(rows: pd.DataFrame) -> tuple[HeadChange, ...]:
             )
         )
     return tuple(changes)
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}{'s' * (n != 1)}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from interp.causal.game.interventions import ON_PAIRS
-from interp.circuits.tasks.template_file import LEAST_PAIRS, LOOK, require_task_files
+from interp.circuits.tasks.template_file import LOOK, require_task_files
 from interp.cli.inputs import reference_prompts, require_reference
 from interp.cli.making import command
 from interp.cli.name_types import CIRCUIT_METHOD_NAME, note_left_out
@@ -73,7 +73,7 @@ def _check(run: Run) -> None:
         "n": Spelling(
             type=click.IntRange(4),
             default=64,
-            help=f"Number of pairs of prompts; {LOOK} are enough to look, {LEAST_PAIRS} to claim.",
+            help=f"Number of pairs of prompts; {LOOK} of a file are a look, not evaluated.",
         ),
         "top": Spelling(type=FROM_1),
         "maps": Spelling(type=click.Choice(["stream", "attention", "mlp"]), multiple=True),
@@ -183,7 +183,10 @@ def find(
         write_found(discovered, folder, model)
         run.interrupted = f" in the evaluation: what was found is in {folder}"
     if look := start.only_look(model):
-        run.say(f"  note: {look}")
+        run.say(f"  note: {look}{'; no map was made' if maps else ''}")
+        if folder is not None:
+            discovered.save_html(folder / "circuit.html")
+            run.voice.note(f"{folder}: circuit.toml, circuit.html and others")
         run.interrupted = ""
         return discovered
     measured, parts, doubt = evaluated(
