@@ -85,7 +85,7 @@ class EdgeForward:
         self.reuse = Reuse()
         self.checked = False
         self.forwards = 2
-        self.outputs: dict[int, Any] = {}  # by layer, what its block returned in the own run
+        self.outputs: dict[str, Any] = {}  # by module, what it returned, if it can be kept
         self._norms: dict[nn.Module, tuple[NormRole, Tensor]] | None = None
         if check:
             self._check()

@@ -2,7 +2,8 @@
 
 A writer that no reader reads from this run (a node that is patched as a whole) is replaced where it
 writes. For every other mixture of the two runs, a block is run again on each distinct input of its
-readers, and interrupted as soon as they have been read.
+readers, and interrupted as soon as they have been read. What every copy of the prompts replaces is
+not computed: an attention, an MLP, or the block of both.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,7 +27,7 @@ from interp.core.errors import UnreadableAttention
 from interp.core.interrupts import holding
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
-from interp.model.hooks.inference import in_this_thread, replaced
+from interp.model.hooks.inference import forward_here, in_this_thread, replaced
 from interp.model.locate.find_sites import first_tensor
 from interp.model.locate.head_outputs import HeadOutputs
 
@@ -78,6 +80,7 @@ class EdgeRun(ReaderInputs):
         self.parts: dict[int, dict[Reader, Any]] = {}  # tensors of attention, or z of whole layers
         self.mlps: dict[int, Tensor] = {}
         self.outputs: dict[int, HeadOutputs] = {}
+        self.unread = self.gone.all(0)  # writers that nobody reads from this run
 
     def _layers_of_gone(self) -> set[int]:
         """Return the numbers of the layers in which a writer is replaced."""
@@ -122,9 +125,52 @@ class EdgeRun(ReaderInputs):
             for norm in self.norms:
                 stack.callback(norm.register_forward_hook(in_this_thread(self._norm)).remove)
             stack.enter_context(watched(self.graph, self))
-            stack.enter_context(replaced_blocks(self.graph, self._block, self._visit))
+            stack.enter_context(self._only_read())
+            stack.enter_context(replaced_blocks(self.graph, self._block, self._visit, self._read()))
             self._restrict(stack)
             yield
+
+    def _read(self) -> frozenset[str]:
+        """Return the modules of attention of which a head's inputs are exchanged."""
+        layers = self.graph.layers
+        orders = [i for i in self.groups if i < len(layers) and not layers[i].whole]
+        heads = [i for i in orders if any(g.readers[0].kind == "head" for g in self.groups[i])]
+        return frozenset(layers[i].site.module for i in heads)
+
+    @contextmanager
+    def _only_read(self) -> Iterator[None]:
+        """Run no attention and no MLP of which all copies replace what it writes."""
+        module, tested = self.graph.model.module, self.edges.reuse.attention
+        with ExitStack() as stack:
+            for layer in self.graph.layers[self.start :]:
+                heads = self.graph.heads_of(layer)
+                paths = []
+                # a tested one depends on its input only through what the projection reads
+                if bool(self.unread[heads].all()) and layer.site in tested:
+                    paths.append(layer.site.module)
+                if layer.has_mlp and bool(self.unread[heads.stop]):
+                    paths.append(layer.site.streams["mlp_out"].module)
+                for path in paths:
+                    part = module.get_submodule(path)
+                    again = partial(self._again, layer, path, forward_here(part))
+                    stack.enter_context(replaced(part, again))
+            yield
+
+    def _again(self, layer: Layer, path: str, own: Callable, *args: Any, **kwargs: Any) -> Any:
+        """Return what a module returned when all that it writes was replaced."""
+        kept = self.edges.outputs.get(path)
+        if kept is None:
+            out = own(*args, **kwargs)
+            if self.mode == "live" and path not in self.edges.outputs:
+                self.edges.outputs[path] = self._one_copy(out)
+            return out
+        if path == layer.site.module:
+            self._from_other(self.graph.heads_of(layer))
+        return rebuilt(kept, iter([tiled(x, self.copies).clone() for x in tensors_in(kept)]))
+
+    def _from_other(self, writers: slice) -> None:
+        for u in range(writers.start, writers.stop):
+            self.live[u] = self.edges.other.out[None, :, :, u]
 
     def _restrict(self, stack: ExitStack) -> None:
         """Compute the logits only at the positions that are read."""
@@ -151,6 +197,8 @@ class EdgeRun(ReaderInputs):
             assert x is not None
             if layer.order < self.start:
                 out = self._skipped(layer, own, args, kwargs)
+            elif bool(self.unread[self._writers(layer)].all()):
+                out = self._replaced_block(layer, x, own, args, kwargs)
             else:
                 by_reader: dict[Reader, Any] = {}
                 for mode, chosen in (("heads", heads), ("mlp", beside)):
@@ -173,15 +221,36 @@ class EdgeRun(ReaderInputs):
 
         return forward
 
+    def _writers(self, layer: Layer) -> slice:
+        heads = self.graph.heads_of(layer)
+        return slice(heads.start, heads.stop + layer.has_mlp)
+
+    def _replaced_block(
+        self, layer: Layer, x: Tensor, own: Callable, args: tuple, kwargs: dict
+    ) -> Any:
+        """Return the output of a block of which all that is written is replaced."""
+        known, other = self.edges.outputs, self.edges.other
+        if layer.block not in known:
+            out = own(*args, **kwargs)
+            if len(tensors_in(out)) == 1:  # nothing else that could depend on the input
+                known[layer.block] = self._one_copy(out)
+            return out
+        kept = known[layer.block]
+        if kept is None or len(tensors_in(kept)) > 1:
+            return own(*args, **kwargs)
+        self._from_other(self._writers(layer))
+        step = other.left[layer.order] - other.streams[layer.order][0]
+        return rebuilt(kept, iter([x + tiled(step, self.copies)]))
+
     def _skipped(self, layer: Layer, own: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         """Return the block's output in the run of the prompts themselves."""
         known, copies = self.edges.outputs, self.copies
-        if layer.order not in known:
+        if layer.block not in known:
             out = own(*args, **kwargs)
-            known[layer.order] = self._one_copy(out)
-            if known[layer.order] is None:
+            known[layer.block] = self._one_copy(out)
+            if known[layer.block] is None:
                 return out
-        kept = known[layer.order]
+        kept = known[layer.block]
         if kept is None:  # too large to keep, or not by prompt
             return own(*args, **kwargs)
         left, rest = self.edges.base.left[layer.order], tensors_in(kept)[1:]

@@ -40,7 +40,7 @@ class MixedRuns(Protocol):
     other: NodeOutputs
     wanted: Wanted | None
     reuse: Reuse
-    outputs: dict[int, Any]
+    outputs: dict[str, Any]
 
 
 class ReaderInputs(Watch):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,6 +11,7 @@ import torch
 from interp.causal.game.patching import rebuilt, tensors_in
 from interp.core.interrupts import holding
 from interp.model.hooks.inference import forward_here, in_this_thread, replaced
+from interp.model.hooks.tap import visiting
 from interp.model.locate.find_sites import first_tensor
 
 if TYPE_CHECKING:
@@ -130,13 +131,18 @@ def replaced_blocks(
     graph: ResidualGraph,
     forward: Callable[[Layer, Callable[..., Any]], Callable[..., Any]],
     visit: Visit,
+    among: Collection[str],
 ) -> Iterator[None]:
-    """Replace the forward of every block, and visit attention, for runs within the block."""
+    """Replace the forward of every block, and visit some attention modules, within the block."""
+    model = graph.model
     with ExitStack() as stack:
         for layer in graph.layers:
-            block = graph.model.module.get_submodule(layer.block)
+            block = model.module.get_submodule(layer.block)
             stack.enter_context(replaced(block, forward(layer, forward_here(block))))
-        stack.enter_context(graph.model.visited(visit, stage="mix"))
+        if among:
+            stack.enter_context(
+                visiting(model.module, model.sites, visit, among=among, stage="mix")
+            )
         yield
 
 

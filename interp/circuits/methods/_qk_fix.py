@@ -142,7 +142,8 @@ class _Patched:
     def run(self) -> None:
         """Call `scored` for every writer and query or key, and `moved` for every layer."""
         model = self.graph.model
-        hooked = replaced_blocks(self.graph, self._block, self._visit)
+        every = [layer.site.module for layer in self.graph.layers]
+        hooked = replaced_blocks(self.graph, self._block, self._visit, every)
         with torch.no_grad(), inference(model.module), hooked:
             model.run(model.inputs(self.inputs))
         # each read is the part of a forward pass up to one attention
