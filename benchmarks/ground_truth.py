@@ -4,6 +4,7 @@
     python -m benchmarks.ground_truth --null      # only how often there is a false circuit
     python -m benchmarks.ground_truth --roles     # only the roles of heads
     python -m benchmarks.ground_truth --sets      # only the smallest sets, and what matters
+    python -m benchmarks.ground_truth --sets --model FOLDER --tasks ioi   # of a model in a folder
     python -m benchmarks.ground_truth --peers FOLDER   # only other packages (ground_truth_peers)
     python -m benchmarks.ground_truth --page      # only write the page from the stored rows
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,17 @@ from scipy.stats import rankdata
 
 import interp
 from benchmarks.ground_truth_null import null_rows
-from benchmarks.ground_truth_page import CLASSES, ground_truth_page
+from benchmarks.ground_truth_page import CLASSES, IN_FOLDER, ground_truth_page
 from benchmarks.ground_truth_peers import peer_results
 from benchmarks.ground_truth_roles import NAMES, role_row
-from benchmarks.ground_truth_sets import OF_TRAINED, PAIRS, Known, set_row
+from benchmarks.ground_truth_sets import (
+    OF_FOLDER,
+    OF_TRAINED,
+    PAIRS,
+    Known,
+    folder_row,
+    set_row,
+)
 from benchmarks.ground_truth_sets import SEEDS as SET_SEEDS
 from benchmarks.rounded import rounded
 from interp.circuits.contrast import ContrastTask
@@ -295,8 +303,24 @@ class Case:
             return row | {"note": str(error)}
 
 
-def main() -> None:
-    """Measure what is missing, and write both files."""
+def folder_rows(
+    model: Path, tasks: Sequence[str], done: Collection[tuple]
+) -> Iterator[dict[str, Any]]:
+    """Measure the sets of a model of which no circuit is known, but for rows that are there."""
+    for name in tasks:
+        for seed in range(OF_FOLDER):
+            row = {"class": "sets", "of": IN_FOLDER, "model": model.name, "task": name}
+            row |= {"method": "sets", "seed": seed, "pairs": PAIRS}
+            if tuple(row[key] for key in KEYS) in done:
+                continue
+            try:
+                yield row | folder_row(str(model), name, seed)
+            except InterpError as error:
+                yield row | {"note": str(error)}
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", default="", help="kinds or names of models, separated by commas")
     parser.add_argument("--methods", default="", help="names of methods, separated by commas")
@@ -305,9 +329,16 @@ def main() -> None:
     parser.add_argument("--null", action="store_true", help="measure only false circuits")
     parser.add_argument("--roles", action="store_true", help="measure only roles of heads")
     parser.add_argument("--sets", action="store_true", help="measure only sets")
+    parser.add_argument("--model", type=Path, help="with --sets: measure only this folder's model")
+    parser.add_argument("--tasks", default="ioi", help="its tasks, separated by commas")
     parser.add_argument("--peers", type=Path, help="folder of environments of other packages")
     parser.add_argument("--page", action="store_true", help="measure nothing")
-    given = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure what is missing, and write both files."""
+    given = arguments()
     file = given.out / "ground_truth.json"
     rows: list[dict[str, Any]] = json.loads(file.read_text()) if file.is_file() else []
 
@@ -330,7 +361,11 @@ def main() -> None:
             rows.append(role_row(source))
             write()
             print(source, "roles", flush=True)
-    for source, name in () if given.page or given.null or given.roles else cases():
+    for row in folder_rows(given.model, given.tasks.split(","), done) if given.model else ():
+        rows.append(row)
+        write()
+    nothing = given.page or given.null or given.roles or given.model
+    for source, name in () if nothing else cases():
         trained = class_of(source) == "trained"
         if (wanted and not source.startswith(wanted)) or (given.peers and not trained):
             continue

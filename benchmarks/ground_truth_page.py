@@ -15,6 +15,8 @@ from interp.core.intervals import share_interval
 from interp.core.statistics import percentile_interval
 
 CLASSES = ("trained", "programs", "planted", "joined programs")
+IN_FOLDER = "in a folder"
+OF_SETS = (*CLASSES, IN_FOLDER)
 DEFAULT = "verified_edges"
 ABOUT = """# Ground truth: circuit methods on models whose circuit is known
 
@@ -61,7 +63,7 @@ def ground_truth_page(rows: Sequence[dict[str, Any]], cases: Sequence[str]) -> s
             parts.append(f"## {kind.capitalize()}\n\n{_by_method(mine)}")
     parts.append(f"## The default method by task\n\n{_by_task(rows)}")
     if sets := [row for row in rows if row["class"] == "sets"]:
-        parts.append(f"## The smallest set, and what matters\n\n{sets_table(sets, CLASSES)}")
+        parts.append(f"## The smallest set, and what matters\n\n{sets_table(sets, OF_SETS)}")
     if heads := [row for row in rows if row["class"] == "roles"]:
         parts.append(f"## Heads by role\n\n{role_table(heads)}")
     if null := [row for row in rows if row["class"] == "null"]:

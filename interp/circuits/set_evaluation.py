@@ -330,7 +330,7 @@ def evaluate_set(
         if len(idle) > 1:
             last[idle] = removals.last_of([nodes[i] for i in idle])
         rng = np.random.default_rng([seed, 11])
-        masks = [runs.only(_random_set(runs.graph, nodes, rng)) for _ in range(n_random)]
+        masks = [runs.only(random_set(runs.graph, nodes, rng)) for _ in range(n_random)]
         random = runs.kept(masks, STAGE).mean(1)
     stands: dict[str, list[str]] = {}
     for row in circuit.tables.get("backups", ()):
@@ -365,7 +365,7 @@ def evaluate_set(
     )
 
 
-def _random_set(graph: ResidualGraph, nodes: Sequence[str], rng: np.random.Generator) -> list[str]:
+def random_set(graph: ResidualGraph, nodes: Sequence[str], rng: np.random.Generator) -> list[str]:
     """Draw as many heads in each layer and as many MLPs as some nodes have; embeddings are kept."""
     pools: dict[str, list[str]] = {}
     for name in graph.writers:
