@@ -42,6 +42,7 @@ from .model.edits import zero
 from .model.load import load
 from .model.model import Model
 from .model.recorded.recording import record_activations
+from .profiles.judge import judge
 from .profiles.run import profile
 from .report.atlas.page import write_report
 
@@ -70,6 +71,7 @@ __all__ = [
     "faithfulness",
     "find_circuit",
     "heads",
+    "judge",
     "lens",
     "load",
     "model",

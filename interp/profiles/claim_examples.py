@@ -1,0 +1,59 @@
+"""Queries at which a hypothesis and its head differ most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from interp.core.tokens import words
+from interp.profiles.claim_fit import MODELS, ClaimFit, ClaimPage
+from interp.profiles.log_linear import log_rows
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+EACH, BEFORE = 2, 24  # examples of a kind, and tokens of context
+
+
+def counter_examples(
+    model: Model,
+    fit: ClaimFit,
+    pages: Sequence[ClaimPage],
+    judged: str,
+    head: int,
+) -> list[dict[str, Any]]:
+    """Return the keys that the row model has and the head has not, and the reverse, the most first.
+
+    A document gives one example of a kind.
+    """
+    differ: list[tuple[float, float, dict[str, Any]]] = []
+    for page in pages:
+        logits = page.features(MODELS[judged]).logits(fit.parameters[judged])[head : head + 1]
+        rows = log_rows(logits, page.rows.visible).exp()[0] * page.rows.weight[head][:, None]
+        apart = rows - page.rows.mass[head]
+        texts = words(model, page.window.ids)
+        for sign, kind in ((1, "said"), (-1, "unsaid")):
+            value, flat = (sign * apart).flatten().max(0)
+            row, key = divmod(int(flat), apart.shape[1])
+            query = int(page.window.queries[row])
+            start = max(0, min(query, key) - 4, query - BEFORE)
+            differ.append(
+                (
+                    sign,
+                    float(value),
+                    {
+                        "kind": kind,
+                        "document": page.window.name,
+                        "query": texts[query],
+                        "key": texts[key],
+                        "text": "".join(texts[start : query + 1]),
+                        "said": float(rows[row, key]),
+                        "did": float(page.rows.mass[head, row, key]),
+                    },
+                )
+            )
+    chosen = []
+    for sign in (1, -1):
+        mine = sorted((x for x in differ if x[0] == sign), key=lambda x: -x[1])
+        chosen += [example for _, _, example in mine[:EACH]]
+    return chosen

@@ -1,0 +1,233 @@
+"""Row models of a hypothesis and of what should do worse, fitted on some documents for the others.
+
+All models are fitted on the same documents: position; the hypothesis alone, and with position; a
+random hypothesis that names as many keys of each query, alone and with position. The judged
+documents choose and fit nothing. The hypothesis read on another document keeps its parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from interp.core.errors import OptionError
+from interp.profiles.first_look import row_divergence, uniform_rows
+from interp.profiles.log_linear import (
+    PASSES,
+    Features,
+    Fit,
+    Sheet,
+    fit_row_models,
+    log_rows,
+    position_features,
+)
+from interp.profiles.rows_read import AttentionRows, read_rows
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+    from torch import Tensor
+
+    from interp.model.calls.sites import Site
+    from interp.model.model import Model
+    from interp.profiles.corpus import TextWindow
+    from interp.profiles.hypothesis import Hypothesis
+    from interp.profiles.reading import TokenReader
+
+MODELS = {
+    "position": ("position",),
+    "alone": ("claim",),
+    "with_position": ("position", "claim"),
+    "random_keys": ("position", "random"),
+    "random_alone": ("random",),
+}
+"""Row models, and the features that each of them has."""
+_JUDGED = ("alone", "with_position")
+REFITTED = ("position", *_JUDGED)
+_MOVED = 2  # passes of a fit that starts at that of all documents: one Newton step
+REFITS = 12  # draws of the documents of the fit, of which the spread is added to intervals
+
+
+@dataclass(frozen=True, eq=False)
+class ClaimPage:
+    """One document: the rows of all heads of one attention, and the features of row models.
+
+    Args:
+        window: the document.
+        rows: the rows.
+        claim: features of the hypothesis.
+        other: the same on the tokens of another document.
+        random: the same of random keys, as many for each query.
+    """
+
+    window: TextWindow
+    rows: AttentionRows
+    claim: Float[Tensor, "feature row pos"]
+    other: Float[Tensor, "feature row pos"]
+    random: Float[Tensor, "feature row pos"]
+
+    def features(self, names: Sequence[str], **instead: Tensor) -> Features:
+        """Return the features of one row model."""
+        position = position_features(self.window.queries, len(self.window.ids))
+        known = {"position": position, "claim": self.claim, "random": self.random} | instead
+        return Features.of(torch.cat([known[name] for name in names]))
+
+
+class ClaimPages:
+    """Reader of documents for a hypothesis about one head.
+
+    Args:
+        model: the model.
+        site: the attention of the head.
+        reader: reader of the model's tokens.
+        hypothesis: the hypothesis.
+        seed: seed of the random keys.
+    """
+
+    def __init__(
+        self, model: Model, site: Site, reader: TokenReader, hypothesis: Hypothesis, seed: int
+    ) -> None:
+        self.model, self.site, self.reader = model, site, reader
+        self.hypothesis, self.seed = hypothesis, seed
+
+    def page(self, window: TextWindow, other: TextWindow, number: int) -> ClaimPage:
+        """Run the model on one document and evaluate the hypothesis on it."""
+        found: list[AttentionRows] = []
+        read_rows(
+            self.model,
+            window,
+            sorted(self.reader.special),
+            lambda _, rows: found.append(rows),
+            [self.site],
+        )
+        [rows] = found
+        claim = self._features(window.ids, window)
+        tokens = np.resize(np.asarray(other.ids), len(window.ids)).tolist()
+        rng = np.random.default_rng([self.seed, number, 17])
+        return ClaimPage(
+            window, rows, claim, self._features(tokens, window), shuffled(claim, rows.visible, rng)
+        )
+
+    def _features(self, ids: Sequence[int], window: TextWindow) -> Tensor:
+        return self.hypothesis.features(self.reader.read(ids), window.queries)
+
+
+def shuffled(
+    claim: Float[Tensor, "feature row pos"], visible: Tensor, rng: np.random.Generator
+) -> Float[Tensor, "feature row pos"]:
+    """Exchange the visible keys of every query at random: as many are named, but not which."""
+    new = torch.zeros_like(claim)
+    for row, seen in enumerate(visible):
+        keys = seen.nonzero().flatten()
+        new[:, row, keys] = claim[:, row, keys[torch.from_numpy(rng.permutation(len(keys)))]]
+    return new
+
+
+class ClaimFit:
+    """Row models of a hypothesis, for every head of one attention.
+
+    Args:
+        pages: the documents of the fit.
+        head: number of the head that the hypothesis is about.
+        seed: seed of the draws of documents.
+    """
+
+    def __init__(self, pages: Sequence[ClaimPage], head: int, seed: int) -> None:
+        self.pages, self.head = pages, head
+        rng = np.random.default_rng([seed, 19])
+        n = len(pages)
+        drawn = rng.multinomial(n, np.full(n, 1 / n), size=REFITS)
+        fits = {name: self._fitted(name, np.ones(n)) for name in MODELS}
+        self.parameters = {name: fit.parameters for name, fit in fits.items()}
+        self.refits = []
+        for counts in drawn:
+            refit = {}
+            for name in REFITTED:
+                mine = slice(head, head + 1)
+                start = Fit(fits[name].parameters[mine], fits[name].curvature[mine])
+                refit[name] = self._fitted(name, counts, start).parameters
+            self.refits.append(refit)
+
+    @cached_property
+    def _features(self) -> dict[str, list[Features]]:
+        return {
+            name: [page.features(kinds) for page in self.pages] for name, kinds in MODELS.items()
+        }
+
+    def _fitted(
+        self, name: str, counts: Float[np.ndarray, " page"], start: Fit | None = None
+    ) -> Fit:
+        """Fit one row model on documents that count so often; from a fit, only the one head."""
+        heads = slice(None) if start is None else slice(self.head, self.head + 1)
+        pages = zip(counts.tolist(), self._features[name], self.pages, strict=True)
+        used = [(c, f, page) for c, f, page in pages if c]
+        observed = sum(c * (f.mass(page.rows.mass[heads]) @ f.table.T) for c, f, page in used)
+        weight = sum(c * page.rows.weight[heads].sum(1) for c, _, page in used)
+        assert isinstance(observed, torch.Tensor)
+        assert isinstance(weight, torch.Tensor)
+
+        def sheets(chosen: Int[Tensor, " head"]) -> Any:
+            for c, f, page in used:
+                yield Sheet(f, page.rows.visible, c * page.rows.weight[heads][chosen])
+
+        passes = PASSES if start is None else _MOVED
+        return fit_row_models(sheets, observed, weight, start=start, passes=passes)
+
+    def nats(self, page: ClaimPage) -> dict[str, Float[np.ndarray, " head"]]:
+        """Return the divergence of a document's rows from every row model, by head."""
+        rows = page.rows
+        values = {"even": row_divergence(rows, uniform_rows(rows.visible)).sum(1)}
+        for name, kinds in MODELS.items():
+            values[name] = _divergence(page.features(kinds), self.parameters[name], rows)
+        for name in _JUDGED:
+            swapped = page.features(MODELS[name], claim=page.other)
+            values[f"other_text_{name}"] = _divergence(swapped, self.parameters[name], rows)
+        return {name: x.double().numpy() for name, x in values.items()}
+
+    def refitted(self, page: ClaimPage) -> dict[str, Float[np.ndarray, " draw"]]:
+        """Return the divergence from the models of every draw of the documents of the fit."""
+        rows, at = page.rows, slice(self.head, self.head + 1)
+        mine = AttentionRows(rows.mass[at], rows.visible, rows.weight[at], rows.sink[at])
+        values = {}
+        for name in REFITTED:
+            features = page.features(MODELS[name])
+            drawn = [_divergence(features, refit[name], mine) for refit in self.refits]
+            values[name] = torch.cat(drawn).double().numpy()
+        return values
+
+
+def _divergence(
+    features: Features, parameters: Float[Tensor, "head feature"], rows: AttentionRows
+) -> Float[Tensor, " head"]:
+    logits = features.logits(parameters)
+    return row_divergence(rows, log_rows(logits, rows.visible)).sum(1)
+
+
+def counted(
+    hypothesis: Hypothesis, pages: Sequence[ClaimPage], head: int
+) -> Mapping[str, Float[np.ndarray, "page entry"]]:
+    """Return the attention off the sink on each entry's keys, of a head and of even attention.
+
+    Raises:
+        OptionError: the hypothesis names every key that the head may see, or none.
+    """
+    held, even, pairs, named = [], [], 0, 0
+    for page in pages:
+        rows = page.rows
+        seen = page.claim * rows.visible
+        held.append(torch.einsum("rk,frk->f", rows.mass[head], seen).numpy())
+        share = rows.weight[head] / rows.visible.sum(-1).clamp_min(1)
+        even.append(torch.einsum("r,frk->f", share, seen).numpy())
+        pairs += int(rows.visible.sum())
+        named += int(seen.ne(0).any(0).sum())
+    if hypothesis.program is None and named in (0, pairs):
+        what = "no key" if not named else "every key"
+        raise OptionError(
+            f"{hypothesis.asked}: it names {what} that {hypothesis.head} may see off the sink, on"
+            f" {len(pages)} documents, so that it says nothing; give another hypothesis or corpus"
+        )
+    return {"held": np.stack(held).astype(float), "even": np.stack(even).astype(float)}

@@ -1,0 +1,333 @@
+"""Hypotheses about one head, in the forms that need no language model.
+
+    L1H0=induction           a rule of the profile or a detector, by its name
+    L5H4=rules.py:owners     a function of (query, key) or (query, key, tokens) in a file
+    L5H4=program.py:pattern  a function of the token ids that returns a pattern
+    L5H4=names.toml          a list, of which the first entry that names a key counts
+
+A list is TOML or JSON with one table per entry: `keys` (a rule) or `tokens` (texts), and if they
+are claimed `queries` (a kind of query) and `share` (of the attention off the sink).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from interp.core.errors import InterpError, OptionError, UnknownName
+from interp.core.registry import run_file
+from interp.core.tokens import word_with_space
+from interp.profiles.entries import PLACES, QUERY_KINDS, SECOND
+from interp.profiles.ordered_list import ENTRIES
+from interp.profiles.rules import KeyRule, chosen_rules
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+    from torch import Tensor
+
+    from interp.model.model import Model
+    from interp.profiles.reading import Reading, TokenReader
+
+SECONDS = 20.0  # that a user's function may take for one document
+LARGEST_FILE = 1_000_000  # bytes of a list
+_PROBABILITY = 1e-4  # added to those of a program, whose zeros are no certainty
+_ASKED = re.compile(r"((?:\w+\.)?L\d+H\d+)\s*=\s*(.+)", re.DOTALL)
+_ENTRY = {"keys", "tokens", "queries", "share"}
+FORMS = (
+    "give HEAD=RULE with a rule or detector by name, HEAD=FILE.py:FUNCTION with a function of"
+    " (query, key), (query, key, tokens) or (ids), or HEAD=FILE.toml with a list"
+)
+
+
+@dataclass(frozen=True)
+class KeyClaim:
+    """One entry of a hypothesis: keys that a head is said to attend to.
+
+    Args:
+        rule: the keys.
+        queries: kind of query that it is limited to; "" if to none.
+        share: claimed share of the attention off the sink; None if none is claimed.
+    """
+
+    rule: KeyRule
+    queries: str = ""
+    share: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the entry in tables."""
+        return f"{self.rule.name} from {self.queries}" if self.queries else self.rule.name
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """What is said of one head: entries, of which the first that names a key counts, or a program.
+
+    Args:
+        head: the head.
+        asked: the hypothesis as it was given.
+        entries: what it says of keys, in order; empty for a program.
+        program: function of token ids that returns a pattern `[query, key]`.
+    """
+
+    head: str
+    asked: str
+    entries: tuple[KeyClaim, ...] = ()
+    program: Callable[[list[int]], Any] | None = None
+
+    @property
+    def positional(self) -> bool:
+        """Whether it claims something about positions, so that even attention is compared."""
+        return self.program is not None or any(e.rule.positional for e in self.entries)
+
+    @property
+    def of_positions_alone(self) -> bool:
+        """Whether other tokens at the same positions change nothing."""
+        return bool(self.entries) and all(e.rule.positional and not e.queries for e in self.entries)
+
+    def features(
+        self, text: Reading, queries: Int[np.ndarray, " row"]
+    ) -> Float[Tensor, "feature row pos"]:
+        """Return what a row model of the hypothesis weighs: a mask per entry, or log pattern.
+
+        Raises:
+            OptionError: a function of the user raises, takes too long, or returns something else.
+        """
+        if self.program is not None:
+            return self._of_program(text, queries)
+        owner = self.owner(text, queries)
+        return torch.stack([(owner == at + 1).float() for at in range(len(self.entries))])
+
+    def owner(self, text: Reading, queries: Int[np.ndarray, " row"]) -> Int[Tensor, "row pos"]:
+        """Return the number, from 1, of the entry that names each key first; 0 where none does."""
+        owner = np.zeros((len(queries), len(text)), np.int64)
+        for at, entry in reversed([*enumerate(self.entries)]):
+            owner[self._named(entry, text, queries)] = at + 1
+        return torch.from_numpy(owner)
+
+    def _named(
+        self, entry: KeyClaim, text: Reading, queries: Int[np.ndarray, " row"]
+    ) -> Bool[np.ndarray, "row pos"]:
+        query, key = np.asarray(queries)[:, None], np.arange(len(text))[None]
+        given = _within_time(lambda: entry.rule.mask(query, key, text), self.asked)
+        try:
+            mask = np.broadcast_to(np.asarray(given), (len(queries), len(text)))
+        except ValueError as error:
+            raise OptionError(
+                f"{self.asked}: it returned an array of shape {np.shape(given)}; expected one value"
+                f" per query and key, which broadcasts to {(len(queries), len(text))}"
+            ) from error
+        if mask.dtype != bool:
+            raise OptionError(
+                f"{self.asked}: it returned values of type {mask.dtype}; return True where the head"
+                " is said to attend"
+            )
+        kinds = {kind.words: kind.mask for kind in QUERY_KINDS}
+        return mask & kinds[entry.queries](text)[queries][:, None]
+
+    def _of_program(
+        self, text: Reading, queries: Int[np.ndarray, " row"]
+    ) -> Float[Tensor, "1 row pos"]:
+        program, n = self.program, len(text)
+        assert program is not None
+        given = _within_time(lambda: program(text.tokens.tolist()), self.asked)
+        try:
+            pattern = np.asarray(given, np.float64)
+        except (TypeError, ValueError) as error:
+            raise OptionError(f"{self.asked}: it returned no array of numbers") from error
+        if pattern.shape != (n, n):
+            raise OptionError(
+                f"{self.asked}: it returned an array of shape {pattern.shape} for {n} tokens;"
+                f" expected a pattern [query, key] of shape {(n, n)}"
+            )
+        if not np.isfinite(pattern).all() or pattern.min() < 0 or pattern.sum(1).max() > 1 + 1e-3:
+            raise OptionError(
+                f"{self.asked}: its pattern has rows that are no probabilities; return numbers from"
+                " 0 on whose rows sum to 1 at most"
+            )
+        return torch.from_numpy(np.log(pattern[queries] + _PROBABILITY)).float()[None]
+
+
+def _within_time(function: Callable[[], Any], asked: str) -> Any:
+    """Return what a user's function returns; refuse one that raises or does not end."""
+    outcome: list[Any] = []
+
+    def call() -> None:
+        try:
+            outcome.append((function(), None))
+        except BaseException as error:  # reported below, in the caller's thread
+            outcome.append((None, error))
+
+    thread = Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(SECONDS)
+    if not outcome:
+        raise OptionError(
+            f"{asked}: it took more than {SECONDS:g} s for one document; give a function that ends"
+        )
+    value, error = outcome[0]
+    if isinstance(error, InterpError):
+        raise error
+    if error is not None:
+        message = " ".join(str(error).split())
+        raise OptionError(f"{asked}: {type(error).__name__}: {message[:300]}") from error
+    return value
+
+
+def read_hypothesis(given: Any, model: Model, head: str | None = None) -> Hypothesis:
+    """Read a hypothesis in any of its forms.
+
+    Raises:
+        OptionError: it is of no known form, or names no head.
+    """
+    if isinstance(given, Hypothesis):
+        return given
+    asked = given if isinstance(given, str) else ""
+    if isinstance(given, str) and (match := _ASKED.fullmatch(given.strip())):
+        head, given = match[1], match[2].strip()
+    if isinstance(given, str) and Path(given).suffix in (".toml", ".json"):
+        given = _listed(Path(given))
+    if isinstance(given, Mapping):
+        head = str(given.get("head", head or "")) or None
+        entries = given.get("entries")
+    else:
+        entries = given if isinstance(given, (list, tuple)) else None
+    if head is None:
+        raise OptionError(f"the hypothesis {str(given)[:80]!r} names no head; {FORMS}")
+    if entries is not None or isinstance(given, Mapping):
+        claims = _claims(entries, model)
+        return Hypothesis(head, asked or f"{head}=list of {len(claims)}", claims)
+    program = _program(given)
+    if program is not None:
+        name = getattr(program, "__name__", "program")
+        return Hypothesis(head, asked or f"{head}={name}", program=program)
+    if isinstance(given, str) and " " in given.strip() and not given.endswith(".py"):
+        raise OptionError(f"{given[:80]!r} is a sentence, which only a reader could judge; {FORMS}")
+    rule = _rule(given, model)
+    return Hypothesis(head, asked or f"{head}={rule.name}", (KeyClaim(rule),))
+
+
+def _program(given: Any) -> Callable[[list[int]], Any] | None:
+    """Return the function of token ids that a file or an object is; None if it is another form."""
+    if isinstance(given, str) and (match := re.fullmatch(r"(.+\.py)(?::(\w+))?", given)):
+        path, name = Path(match[1]), match[2] or "pattern"
+        if not path.is_file():
+            raise OptionError(f"{path} is not there; {FORMS}")
+        given = getattr(run_file(path, "program"), name, None)
+        if given is None and match[2]:
+            raise OptionError(f"{path} defines no {name}")
+    code = getattr(given, "__code__", None)
+    parameters = () if code is None else code.co_varnames[: code.co_argcount]
+    return given if tuple(parameters) == ("ids",) else None
+
+
+def _listed(path: Path) -> Any:
+    """Read a list from a file of TOML or JSON."""
+    try:
+        if path.stat().st_size > LARGEST_FILE:
+            raise OptionError(f"{path} has more than {LARGEST_FILE} bytes; it is no list of a head")
+        text = path.read_text(encoding="utf-8")
+        return tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise OptionError(f"{path} cannot be read: {error}") from error
+
+
+def _claims(given: Any, model: Model) -> tuple[KeyClaim, ...]:
+    """Return the entries of a list."""
+    if not isinstance(given, (list, tuple)) or not 1 <= len(given) <= ENTRIES:
+        raise OptionError(f"a list has 1 to {ENTRIES} entries, each a table with keys or tokens")
+    claims = []
+    for number, entry in enumerate(given, 1):
+        where = f"entry {number} of the list"
+        if (
+            not isinstance(entry, Mapping)
+            or set(entry) - _ENTRY
+            or not {"keys", "tokens"} & {*entry}
+        ):
+            raise OptionError(
+                f"{where} is {str(entry)[:80]}; give a table with keys (a rule) or tokens (texts),"
+                " and if you claim them queries and share"
+            )
+        kinds = [kind.words for kind in QUERY_KINDS]
+        if (queries := entry.get("queries", "")) not in kinds:
+            raise UnknownName(f"kind of queries in {where}", str(queries), kinds[1:])
+        share = entry.get("share")
+        if share is not None and (isinstance(share, (bool, str)) or not 0 <= float(share) <= 1):
+            raise OptionError(f"{where} claims a share of {share!r}; a share lies between 0 and 1")
+        rule = _rule_of(entry, where, model)
+        claims.append(KeyClaim(rule, queries, None if share is None else float(share)))
+    if sum(claim.share or 0 for claim in claims) > 1 + 1e-9:
+        raise OptionError("the shares of the list sum to more than 1; each key counts once")
+    return tuple(claims)
+
+
+def _rule(given: Any, model: Model) -> KeyRule:
+    """Return a place or rule of the profile, or a detector, by its name or as a function."""
+    places = {place.rule.name: place.rule for place in (*PLACES, SECOND)}
+    if isinstance(given, str) and given in places:
+        return places[given]
+    [rule] = chosen_rules([given], model.tokenizer is not None)
+    return rule
+
+
+def _rule_of(entry: Mapping[str, Any], where: str, model: Model) -> KeyRule:
+    """Return the keys of one entry of a list."""
+    if "keys" in entry:
+        return _rule(entry["keys"], model)
+    texts = entry["tokens"]
+    if (
+        not isinstance(texts, (list, tuple))
+        or not texts
+        or not all(isinstance(text, str) for text in texts)
+    ):
+        raise OptionError(f"{where}: tokens is {str(texts)[:60]}; give a list of texts of tokens")
+    if model.tokenizer is None:
+        raise OptionError(f"{where} names tokens by their text, and the model has no tokenizer")
+    wanted = {text.strip() for text in texts}
+    ids = [i for i in range(model.d_vocab) if word_with_space(model, i).strip() in wanted]
+    if not ids:
+        raise OptionError(f"{where}: no token of the model has the text {', '.join(texts)[:80]}")
+    name = "tokens " + " ".join(sorted(wanted))[:40]
+    known = np.array(ids)
+
+    def mask(query: Any, key: Any, text: Reading) -> Any:
+        return np.isin(text.tokens, known)[key] & (key != query)
+
+    return KeyRule(name, f"to {name}", mask, needs_text=False, code=repr(ids))
+
+
+def require_sense(
+    hypothesis: Hypothesis,
+    reader: TokenReader,
+    ids: Sequence[int],
+    other: Sequence[int],
+    queries: Int[np.ndarray, " row"],
+) -> None:
+    """Refuse a function of the user that reads tokens after the query.
+
+    Raises:
+        OptionError: its answer for a query changes with the tokens after the query.
+    """
+    own = [e for e in hypothesis.entries if e.rule.code and not e.rule.positional]
+    alone = replace(hypothesis, entries=tuple(own))
+    if not own and hypothesis.program is None:
+        return
+    for query in queries[len(queries) // 3 :: max(1, len(queries) // 3)].tolist():
+        at = np.array([query])
+        changed = [*ids[: query + 1], *np.resize(other, max(0, len(ids) - query - 1)).tolist()]
+        one, two = (alone.features(reader.read(x), at)[..., : query + 1] for x in (ids, changed))
+        if not torch.allclose(one, two):
+            raise OptionError(
+                f"{hypothesis.asked}: what it says of the query at position {query} changes with"
+                " the tokens after it, which the model has not read there; use tokens up to the"
+                " query"
+            )

@@ -1,0 +1,323 @@
+"""Judge a hypothesis about a head on documents that nothing was chosen or fitted on."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from interp.core.columns import with_noun
+from interp.core.errors import OptionError, PromptError
+from interp.core.presenter import present
+from interp.core.result_rows import ResultRows
+from interp.core.statistics import RatioBootstrap
+from interp.model.content import model_provenance
+from interp.model.model_argument import one_model
+from interp.model.precision import on_its_device
+from interp.profiles.claim_effect import losses_by_pattern
+from interp.profiles.claim_examples import counter_examples
+from interp.profiles.claim_fit import ClaimFit, ClaimPage, ClaimPages, counted
+from interp.profiles.hypothesis import read_hypothesis, require_sense
+from interp.profiles.judgement import DRAWS
+from interp.profiles.ledger import QuestionLedger
+from interp.profiles.predictions import prediction_of
+from interp.profiles.reading import TokenReader
+from interp.profiles.rows_read import described_sites
+from interp.profiles.run import next_document, wanted_heads
+from interp.profiles.sampled import text_sample
+from interp.profiles.verdict import SHARES, Tested
+
+if TYPE_CHECKING:
+    from interp.core.protocols import Progress
+    from interp.model.model import Model
+    from interp.profiles.corpus import TextWindow
+
+OF_LOSS = 16  # fresh documents on which the loss is measured
+LEAST = 8  # fresh documents without which nothing can be told
+WORDS = 256  # further documents, which tell names and frequent words
+FOLDER = "results/ledgers"
+LEFT, OTHERS = "share of what is left", "other heads of the layer, median"
+
+
+@on_its_device
+def judge(
+    model: Any,
+    hypothesis: Any,
+    corpus: Any = None,
+    *,
+    head: str | None = None,
+    field: str = "text",
+    n_documents: int = 32,
+    n_queries: int | None = 32,
+    max_length: int = 128,
+    seed: int = 0,
+    ledger: str | os.PathLike = FOLDER,
+    progress: Progress | None = None,
+) -> ResultRows:
+    """Judge what is said of one head on documents that nothing was chosen or fitted on.
+
+    The hypothesis is turned into a row model whose weights are fitted on the first documents of the
+    corpus. On fresh documents it is compared with position alone (or with even attention, if it
+    says something about positions itself), with itself read on the tokens of another document, and
+    with random keys, as many for each query. It holds if it explains at least .5 of what the
+    reference leaves of the head's pattern off the sink, and holds in part from .1 on.
+
+    Every question is written into a ledger: its documents judge no later question about the model,
+    and levels of tests are those of LORD++, so that asking often does not make something hold.
+
+    Args:
+        model: a model, or anything that `interp.load` accepts.
+        hypothesis: HEAD=RULE with a rule or detector by name, HEAD=FILE.py:FUNCTION, HEAD=FILE.toml
+            with a list, or, with `head`, a function or a list of tables.
+        corpus: see `interp.profile`.
+        head: the head, such as L5H4, if the hypothesis does not name it.
+        field: field or column of the text, or of token ids.
+        n_documents: number of documents for the fit, and of fresh ones that judge.
+        n_queries: number of random queries read of each document; None: all.
+        max_length: longest window of a document, in tokens.
+        seed: seed of every random choice.
+        ledger: folder of the ledgers.
+        progress: called with the name of the step, the steps done and their number.
+
+    Returns:
+        A row per number, `score` with the interval `low` to `high` over documents that also holds
+        the spread of the fit. Facts: `verdict`, the word; `question`, its number in the ledger;
+        `levels` and `p` by word; `needed`, an estimate of the documents that would tell;
+        `examples`, where hypothesis and head differ most.
+
+    Raises:
+        OptionError: the hypothesis is of no known form, raises, does not end, returns something
+            else, reads tokens after the query, or names every key or none; the ledger was changed.
+        PromptError: the corpus cannot be read, or has too few distinct documents.
+        UnknownName: there is no such head or rule.
+
+    Reference: Ramdas et al. 2017 (arXiv 1710.00499) for LORD++.
+    """
+    loaded = one_model(model)
+    said = read_hypothesis(hypothesis, loaded, head)
+    sites = described_sites(loaded)
+    [(site, number)] = wanted_heads(loaded, sites, [said.head])
+    if n_documents < LEAST:
+        raise OptionError(f"n_documents={n_documents} is too small; give at least {LEAST}")
+    provenance = model_provenance(loaded)
+    books = QuestionLedger(Path(ledger), {"model": str(provenance["content_hash"])})
+    size = {"n_queries": n_queries, "max_length": max_length, "seed": seed}
+    with books.turn() as turn:
+        drawn = 2 * n_documents + len(turn.used) + WORDS
+        sample = text_sample(
+            loaded, sites, corpus, field, None, progress, n_documents=drawn, **size
+        )
+        dealt = _Dealt.of(sample.windows, turn.used, n_documents)
+        if len(dealt.fresh) < LEAST:
+            raise PromptError(
+                f"{with_noun(len(dealt.fresh), 'fresh document')} left of {len(sample.windows)} in"
+                f" {sample.facts['corpus']}: the others fit, or judged one of the"
+                f" {with_noun(turn.number - 1, 'earlier question')} about {loaded.name}; at least"
+                f" {LEAST} are needed: give more documents"
+            )
+        answer = _Answer.of(
+            ClaimPages(loaded, site, dealt.reader(loaded), said, seed), dealt, number, progress
+        )
+        levels = {word: turn.level(word) for word in SHARES}
+        word = answer.tested.word(levels)
+        turn.write(
+            asked=said.asked,
+            documents=[key_of(window) for window in dealt.fresh],
+            p=dict(answer.tested.p),
+            verdict=word,
+        )
+    facts = {
+        "metric": "explained",
+        "unit": "share",
+        "verdict": word,
+        "hypothesis": said.asked,
+        "head": said.head,
+        "reference": answer.reference,
+        "question": turn.number,
+        "p": dict(answer.tested.p),
+        "levels": levels,
+        "beaten": list(answer.tested.beaten),
+        "needed": answer.tested.needed(len(dealt.fresh), levels),
+        "fresh_left": dealt.left,
+        "claimed": [entry.share for entry in said.entries],
+        "examples": counter_examples(loaded, answer.fit, answer.read, answer.judged, number),
+    }
+    provenance |= dict(
+        sample.facts,
+        corpus_hash=sample.hash,
+        made_by="interp.profiles.judge",
+        options=size | {"n_documents": n_documents},
+    )
+    return ResultRows(
+        "Verdict",
+        answer.rows(seed),
+        ("number",),
+        provenance,
+        facts,
+        why_no_per_prompt="a share is a ratio of sums over documents",
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Dealt:
+    """Documents of one question: those that fit, those that judge, and the number of fresh ones.
+
+    The first documents fit, always the same ones; a document of a cluster with one that fits, or
+    that judged an earlier question, is not fresh.
+    """
+
+    fits: Sequence[TextWindow]
+    fresh: Sequence[TextWindow]
+    left: int
+    windows: Sequence[TextWindow]
+
+    @classmethod
+    def of(cls, windows: Sequence[TextWindow], used: Collection[str], n: int) -> _Dealt:
+        """Deal the documents of a corpus."""
+        half = min(n, len(windows) // 2)
+        fits = windows[:half]
+        taken = {w.cluster for w in fits} | {w.cluster for w in windows if key_of(w) in used}
+        fresh: list[TextWindow] = []
+        for window in windows[half:]:
+            if window.cluster not in taken:
+                taken.add(window.cluster)
+                fresh.append(window)
+        return cls(fits, fresh[:n], max(0, len(fresh) - n), windows)
+
+    def reader(self, model: Model) -> TokenReader:
+        """Return a reader that knows names and frequent words from all documents but the judges."""
+        judges = {id(window) for window in self.fresh}
+        return TokenReader(model, [w.ids for w in self.windows if id(w) not in judges])
+
+
+@dataclass(frozen=True, eq=False)
+class _Answer:
+    """What one question found, before it is put into words.
+
+    Args:
+        pages: reader of documents.
+        dealt: the documents.
+        fit: the row models.
+        read: documents that judge, as they were read.
+        every: divergence of each of them from every row model, by head.
+        reference: row model that the hypothesis improves on.
+        judged: row model of the hypothesis.
+        controls: row models that should be worse.
+        held: attention on the keys of its entries.
+        tested: the tests.
+    """
+
+    pages: ClaimPages
+    dealt: _Dealt
+    fit: ClaimFit
+    read: Sequence[ClaimPage]
+    every: Sequence[Mapping[str, np.ndarray]]
+    reference: str
+    judged: str
+    controls: tuple[str, ...]
+    held: Mapping[str, np.ndarray]
+    tested: Tested
+
+    @classmethod
+    def of(cls, pages: ClaimPages, dealt: _Dealt, head: int, progress: Progress | None) -> _Answer:
+        """Read the documents, fit the row models and test the hypothesis."""
+        said, fits = pages.hypothesis, dealt.fits
+        if pages.model.kind == "causal":
+            for window in fits[:3]:
+                other = next_document(fits, fits.index(window))
+                require_sense(said, pages.reader, window.ids, other.ids, window.queries)
+        read, n = [], len(fits) + len(dealt.fresh)
+        for at, window in enumerate([*fits, *dealt.fresh]):
+            part = fits if at < len(fits) else dealt.fresh
+            read.append(pages.page(window, next_document(part, part.index(window)), at))
+            if progress is not None:
+                progress("documents", at + 1, n)
+        fit, read = ClaimFit(read[: len(fits)], head, pages.seed), read[len(fits) :]
+        held = counted(said, read, head)
+        every = [fit.nats(page) for page in read]
+        nats = {name: np.stack([x[name][head] for x in every]) for name in every[0]}
+        reference = "even" if said.positional else "position"
+        judged = "alone" if said.positional else "with_position"
+        controls = ("random_alone" if said.positional else "random_keys",)
+        if not said.of_positions_alone:
+            controls = (*controls, f"other_text_{judged}")
+        tested = Tested.of(nats, reference, judged, controls)
+        return cls(pages, dealt, fit, read, every, reference, judged, controls, held, tested)
+
+    def rows(self, seed: int) -> list[dict[str, Any]]:
+        """Return the numbers of the verdict, with their intervals."""
+        head, site, said = self.fit.head, self.pages.site, self.pages.hypothesis
+        nats = {name: np.stack([x[name][head] for x in self.every]) for name in self.every[0]}
+        refitted = [self.fit.refitted(page) for page in self.read]
+        spread = {name: np.stack([x[name] for x in refitted]) for name in refitted[0]}
+        numbers = _Numbers(len(self.read), seed, [])
+        numbers.share(LEFT, nats, self.reference, self.judged, spread)
+        for name in ("position", self.judged, *self.controls):
+            numbers.share(name, nats, "even", name, spread)
+        weight = np.stack([page.rows.weight[head].sum().item() for page in self.read])
+        for at, entry in enumerate(said.entries):
+            numbers.ratio(f"attention: {entry.name}", self.held["held"][:, at], weight)
+            numbers.ratio(f"even attention: {entry.name}", self.held["even"][:, at], weight)
+        others = [h for h in range(site.n_heads) if h != head]
+        if others:
+            under, best = (
+                np.stack([x[name] for x in self.every])[:, others].sum(0)
+                for name in (self.reference, self.judged)
+            )
+            shares = 1 - best / np.where(under > 0, under, np.nan)
+            numbers.alone(OTHERS, float(np.nanmedian(shares)))
+        model = self.pages.model
+        if model.kind == "causal" and not isinstance(prediction_of(model, [site], seed), str):
+            few = self.dealt.fresh[:OF_LOSS]
+            own, even, described = losses_by_pattern(self.pages, self.fit, self.judged, few).T
+            of_loss = _Numbers(len(few), seed, numbers.rows)
+            tokens = np.array([len(window.ids) - 1 for window in few], float)
+            of_loss.ratio("loss without the pattern", even - own, tokens)
+            of_loss.ratio("causal share", even - described, even - own)
+        return numbers.rows
+
+
+class _Numbers:
+    """Rows of numbers with intervals over documents and fits."""
+
+    def __init__(self, n: int, seed: int, rows: list[dict[str, Any]]) -> None:
+        self.n, self.rows = n, rows
+        self.draws = RatioBootstrap(n, draws=DRAWS, seed=seed)
+
+    def share(self, name: str, nats: Any, reference: str, judged: str, spread: Any) -> None:
+        """Add the share of a reference's divergence that a row model explains."""
+        under = nats[reference]
+        centre = float(1 - nats[judged].sum() / under.sum()) if under.sum() > 0 else np.nan
+        low, high = self.draws.interval(under - nats[judged], under)
+        if judged in spread:  # the spread of the fit, added as variances
+            below = spread[reference] if reference in spread else under[:, None]
+            refits = 1 - spread[judged].sum(0) / below.sum(0)
+            wide = 1.96 * float(refits.std(ddof=1))
+            low = centre - float(np.hypot(centre - low, wide))
+            high = centre + float(np.hypot(high - centre, wide))
+        self._add(name, centre, low, high)
+
+    def ratio(self, name: str, part: Any, under: Any) -> None:
+        """Add a ratio of sums over documents."""
+        value = float(part.sum() / under.sum()) if under.sum() else np.nan
+        self._add(name, value, *self.draws.interval(part, under))
+
+    def alone(self, name: str, value: float) -> None:
+        """Add a number without an interval."""
+        self._add(name, value, np.nan, np.nan)
+
+    def _add(self, name: str, value: float, low: float, high: float) -> None:
+        self.rows.append({"number": name, "score": value, "low": low, "high": high, "n": self.n})
+
+
+def key_of(window: TextWindow) -> str:
+    """Return the key of a document in ledgers: a hash of its tokens."""
+    return hashlib.sha256(repr(window.ids).encode()).hexdigest()[:24]
+
+
+present("Verdict", text="interp.report.printed.verdict:verdict_text")
