@@ -8,7 +8,7 @@ import operator
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +102,7 @@ class TextWindow:
         queries: sampled positions whose attention is read, in order.
         cluster: number of the cluster of near-duplicates.
         part: 0 or 1, the side of the split.
+        content: hash of the whole document, whatever the seed and the window.
     """
 
     name: str
@@ -110,6 +111,7 @@ class TextWindow:
     queries: Int[np.ndarray, " row"]
     cluster: int
     part: int
+    content: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +163,7 @@ def sample_corpus(
         if ids_and_offset is None:
             counts["short"] += 1
         else:
-            windows.append((key, document.name, *ids_and_offset))
+            windows.append((key, document, *ids_and_offset))
     if unknown["tokens"] and unknown["unknown"] > UNKNOWN * unknown["tokens"]:
         share = unknown["unknown"] / unknown["tokens"]
         raise PromptError(
@@ -182,10 +184,11 @@ def sample_corpus(
     parts = {cluster: at % 2 for at, cluster in enumerate(order)}
     special = special_ids(model)
     sampled = []
-    for (key, name, ids, offset), cluster in zip(windows, clusters, strict=True):
+    for (key, document, ids, offset), cluster in zip(windows, clusters, strict=True):
         rng = np.random.default_rng([seed, key % 2**63, 1])
-        queries = _queries(len(ids), n_queries, rng)
-        sampled.append(TextWindow(name, ids, offset, queries, cluster, parts[cluster]))
+        queries, part = _queries(len(ids), n_queries, rng), parts[cluster]
+        window = TextWindow(document.name, ids, offset, queries, cluster, part, document.content)
+        sampled.append(window)
     firsts = {window.ids[0] in special for window in sampled}
     facts = {
         "corpus": corpus.name,
@@ -212,10 +215,10 @@ def window_limit(model: Model, max_length: int) -> int:
 
 def _drawn(
     corpus: Iterable[Document], n: int | None, limit: int, seed: int
-) -> tuple[list[tuple[int, Document]], Counter]:
+) -> tuple[list[tuple[int, _Cut]], Counter]:
     """Return the documents with the smallest hashes, in the order of these, and counts."""
     counts: Counter = Counter()
-    heap: list[tuple[int, int, Document]] = []  # the largest hash first
+    heap: list[tuple[int, int, _Cut]] = []  # the largest hash first
     held: set[int] = set()
     for document in corpus:
         counts["read"] += 1
@@ -234,15 +237,18 @@ def _drawn(
                 continue
             held.discard(-heapq.heappop(heap)[0])
         held.add(key)
-        heapq.heappush(heap, (-key, counts["read"], _cut(document, key, limit)))
+        digest = hashlib.blake2b(content.encode(errors="surrogatepass"), digest_size=12)
+        cut = replace(_cut(document, key, limit), content=digest.hexdigest())
+        heapq.heappush(heap, (-key, counts["read"], cut))
     return sorted(((-k, document) for k, _, document in heap), key=lambda x: x[0]), counts
 
 
 @dataclass(frozen=True)
 class _Cut(Document):
-    """Document whose text was cut to a random window of characters."""
+    """Document whose text was cut to a random window of characters, and the hash of it all."""
 
     offset: int = 0
+    content: str = ""
 
 
 def _cut(document: Document, key: int, limit: int) -> _Cut:

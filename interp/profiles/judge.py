@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from interp.profiles.reading import TokenReader
 from interp.profiles.rows_read import described_sites
 from interp.profiles.run import next_document, wanted_heads
 from interp.profiles.sampled import text_sample
+from interp.profiles.sources import SAMPLED
 from interp.profiles.verdict import SHARES, Tested
 
 if TYPE_CHECKING:
@@ -108,10 +108,12 @@ def judge(
     books = QuestionLedger(Path(ledger), {"model": str(provenance["content_hash"])})
     size = {"n_queries": n_queries, "max_length": max_length, "seed": seed}
     with books.turn() as turn:
-        drawn = 2 * n_documents + len(turn.used) + WORDS
-        sample = text_sample(
-            loaded, sites, corpus, field, None, progress, n_documents=drawn, **size
-        )
+        more = 0 if corpus in (None, SAMPLED) else WORDS
+        drawn = 2 * n_documents + len(turn.used) + more
+        size["n_documents"] = drawn
+        sample = text_sample(loaded, sites, corpus, field, None, progress, **size)
+        if corpus is None and sample.written:  # as many as are needed
+            sample = text_sample(loaded, sites, SAMPLED, field, None, progress, **size)
         dealt = _Dealt.of(sample.windows, turn.used, n_documents)
         if len(dealt.fresh) < LEAST:
             raise PromptError(
@@ -127,7 +129,7 @@ def judge(
         word = answer.tested.word(levels)
         turn.write(
             asked=said.asked,
-            documents=[key_of(window) for window in dealt.fresh],
+            documents=[window.content for window in dealt.fresh],
             p=dict(answer.tested.p),
             verdict=word,
         )
@@ -181,7 +183,7 @@ class _Dealt:
         """Deal the documents of a corpus."""
         half = min(n, len(windows) // 2)
         fits = windows[:half]
-        taken = {w.cluster for w in fits} | {w.cluster for w in windows if key_of(w) in used}
+        taken = {w.cluster for w in fits} | {w.cluster for w in windows if w.content in used}
         fresh: list[TextWindow] = []
         for window in windows[half:]:
             if window.cluster not in taken:
@@ -313,11 +315,6 @@ class _Numbers:
 
     def _add(self, name: str, value: float, low: float, high: float) -> None:
         self.rows.append({"number": name, "score": value, "low": low, "high": high, "n": self.n})
-
-
-def key_of(window: TextWindow) -> str:
-    """Return the key of a document in ledgers: a hash of its tokens."""
-    return hashlib.sha256(repr(window.ids).encode()).hexdigest()[:24]
 
 
 present("Verdict", text="interp.report.printed.verdict:verdict_text")
