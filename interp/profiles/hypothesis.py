@@ -16,6 +16,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -206,28 +207,28 @@ def read_hypothesis(given: Any, model: Model, head: str | None = None) -> Hypoth
     if entries is not None or isinstance(given, Mapping):
         claims = _claims(entries, model)
         return Hypothesis(head, asked or f"{head}=list of {len(claims)}", claims)
-    program = _program(given)
-    if program is not None:
-        name = getattr(program, "__name__", "program")
-        return Hypothesis(head, asked or f"{head}={name}", program=program)
+    given = _defined(given)
+    code = getattr(given, "__code__", None)
+    if code is not None and code.co_varnames[: code.co_argcount] == ("ids",):
+        return Hypothesis(head, asked or f"{head}={given.__name__}", program=given)
     if isinstance(given, str) and " " in given.strip() and not given.endswith(".py"):
         raise OptionError(f"{given[:80]!r} is a sentence, which only a reader could judge; {FORMS}")
     rule = _rule(given, model)
     return Hypothesis(head, asked or f"{head}={rule.name}", (KeyClaim(rule),))
 
 
-def _program(given: Any) -> Callable[[list[int]], Any] | None:
-    """Return the function of token ids that a file or an object is; None if it is another form."""
-    if isinstance(given, str) and (match := re.fullmatch(r"(.+\.py)(?::(\w+))?", given)):
-        path, name = Path(match[1]), match[2] or "pattern"
-        if not path.is_file():
-            raise OptionError(f"{path} is not there; {FORMS}")
-        given = getattr(run_file(path, "program"), name, None)
-        if given is None and match[2]:
-            raise OptionError(f"{path} defines no {name}")
-    code = getattr(given, "__code__", None)
-    parameters = () if code is None else code.co_varnames[: code.co_argcount]
-    return given if tuple(parameters) == ("ids",) else None
+def _defined(given: Any) -> Any:
+    """Return the function that FILE.py:FUNCTION names, or what was given if it is another form."""
+    match = re.fullmatch(r"(.+\.py)(?::(\w+))?", given) if isinstance(given, str) else None
+    if match is None:
+        return given
+    path, name = Path(match[1]), match[2] or "pattern"
+    if not path.is_file():
+        raise OptionError(f"{path} is not there; {FORMS}")
+    function = getattr(run_file(path, "program"), name, None)
+    if function is None and match[2]:
+        raise OptionError(f"{path} defines no {name}")
+    return given if function is None else function
 
 
 def _listed(path: Path) -> Any:
@@ -260,8 +261,11 @@ def _claims(given: Any, model: Model) -> tuple[KeyClaim, ...]:
         kinds = [kind.words for kind in QUERY_KINDS]
         if (queries := entry.get("queries", "")) not in kinds:
             raise UnknownName(f"kind of queries in {where}", str(queries), kinds[1:])
+        if queries and model.tokenizer is None:
+            raise OptionError(f"{where} names queries by their text: the model has no tokenizer")
         share = entry.get("share")
-        if share is not None and (isinstance(share, (bool, str)) or not 0 <= float(share) <= 1):
+        number_given = isinstance(share, Real) and not isinstance(share, bool)
+        if share is not None and not (number_given and 0 <= float(share) <= 1):
             raise OptionError(f"{where} claims a share of {share!r}; a share lies between 0 and 1")
         rule = _rule_of(entry, where, model)
         claims.append(KeyClaim(rule, queries, None if share is None else float(share)))
@@ -321,7 +325,7 @@ def require_sense(
     alone = replace(hypothesis, entries=tuple(own))
     if not own and hypothesis.program is None:
         return
-    for query in queries[len(queries) // 3 :: max(1, len(queries) // 3)].tolist():
+    for query in queries[:: max(1, len(queries) // 8)].tolist():
         at = np.array([query])
         changed = [*ids[: query + 1], *np.resize(other, max(0, len(ids) - query - 1)).tolist()]
         one, two = (alone.features(reader.read(x), at)[..., : query + 1] for x in (ids, changed))
