@@ -215,7 +215,7 @@ def counted(
     Raises:
         OptionError: the hypothesis names every key that the head may see, or none.
     """
-    held, even, pairs, named = [], [], 0, 0
+    held, even, pairs, named = [], [], 0, np.zeros(len(hypothesis.entries), int)
     for page in pages:
         rows = page.rows
         seen = page.claim * rows.visible
@@ -223,9 +223,10 @@ def counted(
         share = rows.weight[head] / rows.visible.sum(-1).clamp_min(1)
         even.append(torch.einsum("r,frk->f", share, seen).numpy())
         pairs += int(rows.visible.sum())
-        named += int(seen.ne(0).any(0).sum())
-    if hypothesis.program is None and named in (0, pairs):
-        what = "no key" if not named else "every key"
+        if hypothesis.program is None:
+            named += seen.ne(0).sum((1, 2)).numpy()
+    if hypothesis.program is None and named.max() in (0, pairs):
+        what = "every key" if named.any() else "no key"
         raise OptionError(
             f"{hypothesis.asked}: it names {what} that {hypothesis.head} may see off the sink, on"
             f" {len(pages)} documents, so that it says nothing; give another hypothesis or corpus"

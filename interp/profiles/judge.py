@@ -271,8 +271,8 @@ class _Answer:
                 np.stack([x[name] for x in self.every])[:, others].sum(0)
                 for name in (self.reference, self.judged)
             )
-            shares = 1 - best / np.where(under > 0, under, np.nan)
-            numbers.alone(OTHERS, float(np.nanmedian(shares)))
+            shares = 1 - best[under > 0] / under[under > 0]
+            numbers.alone(OTHERS, float(np.median(shares)) if len(shares) else np.nan)
         model = self.pages.model
         if model.kind == "causal" and not isinstance(prediction_of(model, [site], seed), str):
             few = self.dealt.fresh[:OF_LOSS]
@@ -294,7 +294,9 @@ class _Numbers:
     def share(self, name: str, nats: Any, reference: str, judged: str, spread: Any) -> None:
         """Add the share of a reference's divergence that a row model explains."""
         under = nats[reference]
-        centre = float(1 - nats[judged].sum() / under.sum()) if under.sum() > 0 else np.nan
+        if not under.sum() > 0:
+            return self.alone(name, np.nan)
+        centre = float(1 - nats[judged].sum() / under.sum())
         low, high = self.draws.interval(under - nats[judged], under)
         if judged in spread:  # the spread of the fit, added as variances
             below = spread[reference] if reference in spread else under[:, None]
@@ -306,8 +308,9 @@ class _Numbers:
 
     def ratio(self, name: str, part: Any, under: Any) -> None:
         """Add a ratio of sums over documents."""
-        value = float(part.sum() / under.sum()) if under.sum() else np.nan
-        self._add(name, value, *self.draws.interval(part, under))
+        if not under.sum():
+            return self.alone(name, np.nan)
+        self._add(name, float(part.sum() / under.sum()), *self.draws.interval(part, under))
 
     def alone(self, name: str, value: float) -> None:
         """Add a number without an interval."""
