@@ -19,8 +19,9 @@ from interp.profiles.verdict import HOLDS, IN_PART, SHARES, p_above
 def test_p_values_at_the_boundary(n: int) -> None:
     """Documents of unequal weight, whose shares are .5 on average and lie evenly around it."""
     rng, draws = np.random.default_rng(n), 4000
-    under = rng.lognormal(0, 1, (draws, n))
-    for share in (rng.normal(0.5, 0.3, (draws, n)), rng.beta(1, 1, (draws, n))):
+    normal, flat = rng.normal(0.5, 0.3, (draws, n)), rng.beta(1, 1, (draws, n))
+    for share, spread in ((normal, 0), (normal, 1), (flat, 1)):
+        under = rng.lognormal(0, spread, (draws, n))
         p = np.array([p_above(x * u, u, 0.5) for x, u in zip(share, under, strict=True)])
         for level in (0.05, 0.005, 0.001):
             error = np.sqrt(level * (1 - level) / draws)
