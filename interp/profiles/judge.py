@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Float
 
 from interp.core.columns import with_noun
 from interp.core.errors import OptionError, PromptError
@@ -30,7 +31,7 @@ from interp.profiles.rows_read import described_sites
 from interp.profiles.run import next_document, wanted_heads
 from interp.profiles.sampled import text_sample
 from interp.profiles.sources import SAMPLED
-from interp.profiles.verdict import SHARES, Tested
+from interp.profiles.verdict import SHARES, Tested, shares_of
 
 if TYPE_CHECKING:
     from interp.core.protocols import Progress
@@ -52,8 +53,8 @@ def judge(
     *,
     head: str | None = None,
     field: str = "text",
-    n_documents: int = 32,
-    n_queries: int | None = 32,
+    n_documents: int = 64,
+    n_queries: int | None = 16,
     max_length: int = 128,
     seed: int = 0,
     ledger: str | os.PathLike = FOLDER,
@@ -64,8 +65,9 @@ def judge(
     The hypothesis is turned into a row model whose weights are fitted on the first documents of the
     corpus. On fresh documents it is compared with position alone (or with even attention, if it
     says something about positions itself), with itself read on the tokens of another document, and
-    with random keys, as many for each query. It holds if it explains at least .5 of what the
-    reference leaves of the head's pattern off the sink, and holds in part from .1 on.
+    with random keys, as many for each query. It holds if it explains more than .5 of what the
+    reference leaves of the head's pattern off the sink, on average over documents, and holds in
+    part if more than .1; in both cases it must be .1 ahead of the controls.
 
     Every question is written into a ledger: its documents judge no later question about the model,
     and levels of tests are those of LORD++, so that asking often does not make something hold.
@@ -77,7 +79,7 @@ def judge(
         corpus: see `interp.profile`.
         head: the head, such as L5H4, if the hypothesis does not name it.
         field: field or column of the text, or of token ids.
-        n_documents: number of documents for the fit, and of fresh ones that judge.
+        n_documents: number of fresh documents that judge; half as many fit.
         n_queries: number of random queries read of each document; None: all.
         max_length: longest window of a document, in tokens.
         seed: seed of every random choice.
@@ -109,7 +111,7 @@ def judge(
     size = {"n_queries": n_queries, "max_length": max_length, "seed": seed}
     with books.turn() as turn:
         more = 0 if corpus in (None, SAMPLED) else WORDS
-        drawn = 2 * n_documents + len(turn.used) + more
+        drawn = n_documents + n_documents // 2 + len(turn.used) + more
         size["n_documents"] = drawn
         sample = text_sample(loaded, sites, corpus, field, None, progress, **size)
         if corpus is None and sample.written:  # as many as are needed
@@ -144,7 +146,7 @@ def judge(
         "p": dict(answer.tested.p),
         "levels": levels,
         "beaten": list(answer.tested.beaten),
-        "needed": answer.tested.needed(len(dealt.fresh), levels),
+        "needed": answer.tested.needed(levels),
         "fresh_left": dealt.left,
         "claimed": [entry.share for entry in said.entries],
         "examples": counter_examples(loaded, answer.fit, answer.read, answer.judged, number),
@@ -181,7 +183,7 @@ class _Dealt:
     @classmethod
     def of(cls, windows: Sequence[TextWindow], used: Collection[str], n: int) -> _Dealt:
         """Deal the documents of a corpus."""
-        half = min(n, len(windows) // 2)
+        half = min(n // 2, len(windows) // 2)
         fits = windows[:half]
         taken = {w.cluster for w in fits} | {w.cluster for w in windows if w.content in used}
         fresh: list[TextWindow] = []
@@ -258,7 +260,7 @@ class _Answer:
         refitted = [self.fit.refitted(page) for page in self.read]
         spread = {name: np.stack([x[name] for x in refitted]) for name in refitted[0]}
         numbers = _Numbers(len(self.read), seed, [])
-        numbers.share(LEFT, nats, self.reference, self.judged, spread)
+        numbers.mean_share(LEFT, nats, self.reference, self.judged, spread)
         for name in ("position", self.judged, *self.controls):
             numbers.share(name, nats, "even", name, spread)
         weight = np.stack([page.rows.weight[head].sum().item() for page in self.read])
@@ -288,36 +290,58 @@ class _Numbers:
     """Rows of numbers with intervals over documents and fits."""
 
     def __init__(self, n: int, seed: int, rows: list[dict[str, Any]]) -> None:
-        self.n, self.rows = n, rows
+        self.n, self.rows, self.seed = n, rows, seed
         self.draws = RatioBootstrap(n, draws=DRAWS, seed=seed)
 
     def share(self, name: str, nats: Any, reference: str, judged: str, spread: Any) -> None:
-        """Add the share of a reference's divergence that a row model explains."""
+        """Add the share of a reference's divergence that a row model explains, over all rows."""
         under = nats[reference]
         if not under.sum() > 0:
             return self.alone(name, np.nan)
-        centre = float(1 - nats[judged].sum() / under.sum())
-        low, high = self.draws.interval(under - nats[judged], under)
-        if judged in spread:  # the spread of the fit, added as variances
+        value = float(1 - nats[judged].sum() / under.sum())
+        ends = self.draws.interval(under - nats[judged], under)
+        if judged in spread:
             below = spread[reference] if reference in spread else under[:, None]
-            refits = 1 - spread[judged].sum(0) / below.sum(0)
-            wide = 1.96 * float(refits.std(ddof=1))
-            low = centre - float(np.hypot(centre - low, wide))
-            high = centre + float(np.hypot(high - centre, wide))
-        self._add(name, centre, low, high)
+            ends = _with_fit(value, ends, 1 - spread[judged].sum(0) / below.sum(0))
+        return self._add(name, value, *ends)
+
+    def mean_share(self, name: str, nats: Any, reference: str, judged: str, spread: Any) -> None:
+        """Add the mean over documents of the share that the verdict is about."""
+        shares = shares_of(nats[reference], nats[judged])
+        known = np.isfinite(shares)
+        if not known.any():
+            return self.alone(name, np.nan)
+        value, n = float(shares[known].mean()), int(known.sum())
+        draws = RatioBootstrap(n, draws=DRAWS, seed=self.seed)
+        below = spread[reference] if reference in spread else nats[reference][:, None]
+        refits = shares_of(below, spread[judged])[known].mean(0)
+        ends = _with_fit(value, draws.interval(shares[known], np.ones(n)), refits)
+        return self._add(name, value, *ends, n)
 
     def ratio(self, name: str, part: Any, under: Any) -> None:
         """Add a ratio of sums over documents."""
         if not under.sum():
             return self.alone(name, np.nan)
-        self._add(name, float(part.sum() / under.sum()), *self.draws.interval(part, under))
+        value = float(part.sum() / under.sum())
+        return self._add(name, value, *self.draws.interval(part, under))
 
     def alone(self, name: str, value: float) -> None:
         """Add a number without an interval."""
         self._add(name, value, np.nan, np.nan)
 
-    def _add(self, name: str, value: float, low: float, high: float) -> None:
-        self.rows.append({"number": name, "score": value, "low": low, "high": high, "n": self.n})
+    def _add(self, name: str, value: float, low: float, high: float, n: int | None = None) -> None:
+        row = {"number": name, "score": value, "low": low, "high": high, "n": n or self.n}
+        self.rows.append(row)
+
+
+def _with_fit(
+    value: float, ends: tuple[float, float], refits: Float[np.ndarray, " draw"]
+) -> tuple[float, float]:
+    """Return an interval to which the spread of refits is added, as variances are."""
+    wide = 1.96 * float(refits.std(ddof=1))
+    return value - float(np.hypot(value - ends[0], wide)), value + float(
+        np.hypot(ends[1] - value, wide)
+    )
 
 
 present("Verdict", text="interp.report.printed.verdict:verdict_text")

@@ -1,10 +1,13 @@
 """The verdict on a hypothesis: one word, by a rule that is fixed beforehand.
 
-A hypothesis is judged by the share that it explains of what its reference leaves: of the divergence
-of the head's rows from the model of position, or from even attention if it says something about
-positions itself. It holds if this share is at least .5, and holds in part if it is at least .1; in
-both cases it must also say more than it does on the tokens of another document and than random
-keys. Each of the two is a test at the level that the ledger allows.
+On each document, the share is measured that a hypothesis explains of what its reference leaves: of
+the divergence of the head's rows from the model of position, or from even attention if it says
+something about positions itself. A document on which it explains less than nothing counts 0. The
+hypothesis holds if the mean share is more than .5, and holds in part if it is more than .1; in both
+cases it must also be .1 ahead of itself on the tokens of another document, and of random keys.
+
+Shares lie between 0 and 1, so that their mean is tested by betting, which assumes nothing else
+about them: a rare kind of document on which a hypothesis fails makes no test too sure.
 """
 
 from __future__ import annotations
@@ -14,7 +17,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
 
 HOLDS, IN_PART, NOT, OPEN = (
     "holds",
@@ -23,30 +25,43 @@ HOLDS, IN_PART, NOT, OPEN = (
     "cannot be told with these documents",
 )
 SHARES = {HOLDS: 0.5, IN_PART: 0.1}
-"""Share of what the reference leaves that is asked for each word."""
+"""Mean share of what the reference leaves that each word asks for."""
 AGAINST = 0.05  # level of the statement that a hypothesis does not hold
 MOST = 100_000  # documents above which a needed number is not stated
+STAKES = (0.2, 0.5, 0.8)
+"""Parts of the largest bet, which are played side by side with a third of the money each."""
 Sums = Mapping[str, Float[np.ndarray, " document"]]
 
 
-def p_above(
-    gain: Float[np.ndarray, " document"], under: Float[np.ndarray, " document"], share: float
+def mean_above_p(
+    shares: Float[np.ndarray, " document"], least: float, stakes: tuple[float, ...] = STAKES
 ) -> float:
-    """Return the p-value that a ratio of sums over documents is at most `share`; a t-test.
+    """Return a p-value of the null that numbers between 0 and 1 have a mean of `least` at most.
+
+    It is one over the money that bets on larger numbers make, of one at the start; under the null
+    no bet gains on average, so that it is at most a level with at most that chance.
 
     Args:
-        gain: numerator of each document.
-        under: denominator of each document.
-        share: the largest ratio under the null.
+        shares: independent numbers between 0 and 1.
+        least: the largest mean under the null.
+        stakes: parts of the largest bet, chosen before the numbers are seen.
+
+    Reference: Waudby-Smith and Ramdas 2024 (arXiv 2010.09686).
     """
-    apart = gain - share * under
-    if len(apart) < 2 or not np.isfinite(apart).all():
-        return 1.0
-    spread = apart.std(ddof=1) / np.sqrt(len(apart))
-    scale = np.abs(under).mean() + np.abs(gain).mean()
-    if spread <= 1e-12 * scale:
-        return float(apart.mean() <= 1e-9 * scale)
-    return float(stats.t.sf(apart.mean() / spread, len(apart) - 1))
+    bets = np.asarray(stakes)[:, None] / least
+    money = np.exp(np.log1p(bets * (shares - least)).sum(1)).mean()
+    return float(min(1.0, 1.0 / money))
+
+
+def shares_of(
+    reference: Float[np.ndarray, " *x"], judged: Float[np.ndarray, " *x"]
+) -> Float[np.ndarray, " *x"]:
+    """Return the share of a reference's divergence that a row model explains, from 0 to 1.
+
+    NaN where the reference leaves nothing, as on a document on which the head rests on the sink.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(reference > 0, np.clip(1 - judged / reference, 0, 1), np.nan)
 
 
 @dataclass(frozen=True)
@@ -54,16 +69,19 @@ class Tested:
     """P-values of one hypothesis.
 
     Args:
-        p: that it reaches the share of each word and beats every control.
-        against: that it does not reach the smallest share, or is not so far ahead of a control.
-        beaten: controls that say as much, by name.
-        share: of what the reference leaves, that it explains.
+        p: that it does not have the mean share that each word asks for, or is not so far ahead of
+            a control.
+        against: that it has the smallest mean share, and is so far ahead of every control.
+        beaten: controls of which it is not shown to be ahead, by name.
+        share: mean share of what the reference leaves.
+        n: documents on which the reference leaves something.
     """
 
     p: Mapping[str, float]
     against: float
     beaten: tuple[str, ...]
     share: float
+    n: int
 
     @classmethod
     def of(cls, nats: Sums, reference: str, judged: str, controls: tuple[str, ...]) -> Tested:
@@ -75,19 +93,27 @@ class Tested:
             judged: the model of the hypothesis.
             controls: models that should be worse.
         """
-        under, gain = nats[reference], nats[reference] - nats[judged]
-        over = {name: p_above(nats[name] - nats[judged], under, 0.0) for name in controls}
+        shares = shares_of(nats[reference], nats[judged])
+        known = np.isfinite(shares)
+        if not known.any():
+            return cls(dict.fromkeys(SHARES, 1.0), 1.0, (), np.nan, 0)
+        under, least = nats[reference][known], SHARES[IN_PART]
+        ahead = {
+            name: np.clip((nats[name] - nats[judged])[known] / under, 0, 1) for name in controls
+        }
+        over = {name: mean_above_p(x, least) for name, x in ahead.items()}
         worst = max(over.values(), default=0.0)
-        p = {word: max(worst, p_above(gain, under, share)) for word, share in SHARES.items()}
-        total = under.sum()
-        share = float(gain.sum() / total) if total > 0 else 0.0
+        p = {word: max(worst, mean_above_p(shares[known], share)) for word, share in SHARES.items()}
+        less = [mean_above_p(1 - x, 1 - least, (0.99,)) for x in ahead.values()]
+        small = mean_above_p(1 - shares[known], 1 - least, (0.99,))
         beaten = tuple(name for name, value in over.items() if value > AGAINST)
-        least = SHARES[IN_PART]
-        less = [
-            p_above(nats[judged] - nats[name], under, -least) * len(controls) for name in controls
-        ]
-        against = min(1.0, p_above(-gain, under, -least), *less)
-        return cls(p, against, beaten, share)
+        return cls(
+            p,
+            min(1.0, 2 * small, *(2 * len(less) * x for x in less)),
+            beaten,
+            float(shares[known].mean()),
+            int(known.sum()),
+        )
 
     def word(self, levels: Mapping[str, float]) -> str:
         """Return the word of the verdict at the levels that the ledger allows."""
@@ -96,12 +122,14 @@ class Tested:
                 return word
         return NOT if self.against <= AGAINST else OPEN
 
-    def needed(self, n: int, levels: Mapping[str, float]) -> int | None:
-        """Estimate the number of documents that would tell, at the share found; None if unknown."""
+    def needed(self, levels: Mapping[str, float]) -> int | None:
+        """Estimate the number of documents that would tell, at the shares found; None if unknown.
+
+        The money grows by the same factor with every document, on average.
+        """
         reached = [word for word in SHARES if self.share > SHARES[word]]
         p, level = (self.p[reached[0]], levels[reached[0]]) if reached else (self.against, AGAINST)
-        if self.beaten or not 0 < p < 0.5:
+        if not 0 < p < 1:
             return None
-        found, asked = stats.norm.isf([p, level])
-        needed = int(np.ceil(n * (asked / found) ** 2))
+        needed = int(np.ceil(self.n * np.log(level) / np.log(p)))
         return needed if needed <= MOST else None

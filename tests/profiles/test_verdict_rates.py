@@ -12,20 +12,41 @@ import pytest
 from interp.profiles import verdict
 from interp.profiles.ledger import QuestionLedger
 from interp.profiles.online_levels import OnlineLevels
-from interp.profiles.verdict import HOLDS, IN_PART, SHARES, p_above
+from interp.profiles.verdict import HOLDS, IN_PART, SHARES, mean_above_p
 
 
-@pytest.mark.parametrize("n", [16, 32])
-def test_p_values_at_the_boundary(n: int) -> None:
-    """Documents of unequal weight, whose shares are .5 on average and lie evenly around it."""
+def _few_bad(rng: np.random.Generator, size: tuple[int, int]) -> np.ndarray:
+    """Return shares of which one in six is 0, and the others are .6."""
+    return np.where(rng.random(size) < 1 / 6, 0.0, 0.6)
+
+
+SHAPES: dict[str, Callable] = {
+    "even": lambda rng, size: rng.random(size),
+    "all or nothing": lambda rng, size: (rng.random(size) < 0.5).astype(float),
+    "few bad": _few_bad,
+    "skewed": lambda rng, size: rng.beta(2, 0.5, size) * 0.625,
+}
+"""Shares of documents, whose mean is .5."""
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("n", [16, 64])
+def test_p_values_at_the_boundary(n: int, shape: str) -> None:
+    """The null is rejected no more often than a level says, whatever the shares look like."""
     rng, draws = np.random.default_rng(n), 4000
-    normal, flat = rng.normal(0.5, 0.3, (draws, n)), rng.beta(1, 1, (draws, n))
-    for share, spread in ((normal, 0), (normal, 1), (flat, 1)):
-        under = rng.lognormal(0, spread, (draws, n))
-        p = np.array([p_above(x * u, u, 0.5) for x, u in zip(share, under, strict=True)])
+    shares = SHAPES[shape](rng, (draws, n))
+    assert shares.mean() == pytest.approx(0.5, abs=0.01)
+    for given, least in ((shares, 0.5), (1 - shares, 0.5)):
+        p = np.array([mean_above_p(x, least) for x in given])
         for level in (0.05, 0.005, 0.001):
             error = np.sqrt(level * (1 - level) / draws)
             assert np.mean(p <= level) <= level + 3 * error, level
+
+
+def test_p_values_tell_a_larger_mean() -> None:
+    rng = np.random.default_rng(0)
+    shares = rng.normal(0.8, 0.2, (400, 64)).clip(0, 1)
+    assert np.mean([mean_above_p(x, 0.5) < 2.7e-4 for x in shares]) > 0.95
 
 
 class _Levels:
