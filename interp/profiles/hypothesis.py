@@ -25,11 +25,11 @@ import numpy as np
 import torch
 
 from interp.core.errors import InterpError, OptionError, UnknownName
-from interp.core.registry import run_file
+from interp.core.registry import METRICS, run_file
 from interp.core.tokens import word_with_space
 from interp.profiles.entries import PLACES, QUERY_KINDS, SECOND
 from interp.profiles.ordered_list import ENTRIES
-from interp.profiles.rules import KeyRule, chosen_rules
+from interp.profiles.rules import KeyRule, chosen_rules, declared_rules
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -207,39 +207,50 @@ def read_hypothesis(given: Any, model: Model, head: str | None = None) -> Hypoth
     if entries is not None or isinstance(given, Mapping):
         claims = _claims(entries, model)
         return Hypothesis(head, asked or f"{head}=list of {len(claims)}", claims)
-    given = _defined(given)
-    code = getattr(given, "__code__", None)
-    if code is not None and code.co_varnames[: code.co_argcount] == ("ids",):
-        return Hypothesis(head, asked or f"{head}={given.__name__}", program=given)
+    given = _function(given)
+    if _is_program(given):
+        name = getattr(given, "__name__", "program")
+        return Hypothesis(head, asked or f"{head}={name}", program=given)
     if isinstance(given, str) and " " in given.strip() and not given.endswith(".py"):
-        raise OptionError(f"{given[:80]!r} is a sentence, which only a reader could judge; {FORMS}")
+        raise OptionError(
+            f"{given[:80]!r} is a sentence, which this command cannot read yet; {FORMS}"
+        )
     rule = _rule(given, model)
     return Hypothesis(head, asked or f"{head}={rule.name}", (KeyClaim(rule),))
 
 
-def _defined(given: Any) -> Any:
-    """Return the function that FILE.py:FUNCTION names, or what was given if it is another form."""
-    match = re.fullmatch(r"(.+\.py)(?::(\w+))?", given) if isinstance(given, str) else None
-    if match is None:
+def _function(given: Any) -> Any:
+    """Return the function that FILE.py:FUNCTION names, and any other form as it is."""
+    if not isinstance(given, str) or not (match := re.fullmatch(r"(.+\.py)(?::(\w+))?", given)):
         return given
-    path, name = Path(match[1]), match[2] or "pattern"
+    path, name = Path(match[1]), match[2]
     if not path.is_file():
-        raise OptionError(f"{path} is not there; {FORMS}")
-    function = getattr(run_file(path, "program"), name, None)
-    if function is None and match[2]:
-        raise OptionError(f"{path} defines no {name}")
-    return given if function is None else function
+        raise OptionError(f"{path} does not exist; {FORMS}")
+    if name is None:
+        raise OptionError(f"{path} names no function; give {path}:FUNCTION")
+    function = getattr(run_file(path, "hypothesis"), name, None)
+    if not callable(function):
+        raise OptionError(f"{path} defines no function {name}; {FORMS}")
+    return function
+
+
+def _is_program(given: Any) -> bool:
+    """Return whether an object is a function of token ids, which returns a pattern."""
+    code = getattr(given, "__code__", None)
+    return code is not None and code.co_varnames[: code.co_argcount] == ("ids",)
 
 
 def _listed(path: Path) -> Any:
     """Read a list from a file of TOML or JSON."""
     try:
         if path.stat().st_size > LARGEST_FILE:
-            raise OptionError(f"{path} has more than {LARGEST_FILE} bytes; it is no list of a head")
+            raise OptionError(
+                f"{path} has more than {LARGEST_FILE} bytes; give at most {ENTRIES} entries"
+            )
         text = path.read_text(encoding="utf-8")
         return tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
     except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise OptionError(f"{path} cannot be read: {error}") from error
+        raise OptionError(f"{path} cannot be read as a list: {error}") from error
 
 
 def _claims(given: Any, model: Model) -> tuple[KeyClaim, ...]:
@@ -256,7 +267,7 @@ def _claims(given: Any, model: Model) -> tuple[KeyClaim, ...]:
         ):
             raise OptionError(
                 f"{where} is {str(entry)[:80]}; give a table with keys (a rule) or tokens (texts),"
-                " and if you claim them queries and share"
+                " and if you like queries (a kind of query) and share (a number from 0 to 1)"
             )
         kinds = [kind.words for kind in QUERY_KINDS]
         if (queries := entry.get("queries", "")) not in kinds:
@@ -279,6 +290,10 @@ def _rule(given: Any, model: Model) -> KeyRule:
     places = {place.rule.name: place.rule for place in (*PLACES, SECOND)}
     if isinstance(given, str) and given in places:
         return places[given]
+    if isinstance(given, str) and given.partition(":")[0] not in METRICS:
+        rules = [rule.name for rule in declared_rules()]
+        if given not in rules:
+            raise UnknownName("rule", given, [*places, *rules])
     [rule] = chosen_rules([given], model.tokenizer is not None)
     return rule
 
