@@ -62,15 +62,16 @@ def judge(
 ) -> ResultRows:
     """Judge what is said of one head on documents that nothing was chosen or fitted on.
 
-    The hypothesis is turned into a row model whose weights are fitted on the first documents of the
-    corpus. On fresh documents it is compared with position alone (or with even attention, if it
-    says something about positions itself), with itself read on the tokens of another document, and
-    with random keys, as many for each query. It holds if it explains more than .5 of what the
-    reference leaves of the head's pattern off the sink, on average over documents, and holds in
-    part if more than .1; in both cases it must be .1 ahead of the controls.
+    The hypothesis becomes a model of the head's pattern, with weights fitted on the first documents
+    of the corpus. On fresh documents its reference is position alone, or even attention if it says
+    something about positions itself. It holds if it explains more than .5 of what the reference
+    leaves unexplained of the pattern off the sink, on average over documents, and holds in part if
+    more than .1. It must also explain .1 more than two controls: itself read on the tokens of
+    another document, and as many random keys for each query.
 
-    Every question is written into a ledger: its documents judge no later question about the model,
-    and levels of tests are those of LORD++, so that asking often does not make something hold.
+    Every question is written into a ledger. Documents that judged it judge no later question about
+    the model, and levels of tests follow LORD++, which controls the share of false verdicts among
+    all questions.
 
     Args:
         model: a model, or anything that `interp.load` accepts.
@@ -83,7 +84,7 @@ def judge(
         n_queries: number of random queries read of each document; None: all.
         max_length: longest window of a document, in tokens.
         seed: seed of every random choice.
-        ledger: folder of the ledgers.
+        ledger: folder of the ledgers, a file for each model.
         progress: called with the name of the step, the steps done and their number.
 
     Returns:
@@ -137,7 +138,6 @@ def judge(
         )
     facts = {
         "metric": "explained",
-        "unit": "share",
         "verdict": word,
         "hypothesis": said.asked,
         "head": said.head,
@@ -281,7 +281,7 @@ class _Answer:
             own, even, described = losses_by_pattern(self.pages, self.fit, self.judged, few).T
             of_loss = _Numbers(len(few), seed, numbers.rows)
             tokens = np.array([len(window.ids) - 1 for window in few], float)
-            of_loss.ratio("loss without the pattern", even - own, tokens)
+            of_loss.ratio("loss without the pattern", even - own, tokens, "nats/token")
             of_loss.ratio("causal share", even - described, even - own)
         return numbers.rows
 
@@ -318,20 +318,28 @@ class _Numbers:
         ends = _with_fit(value, draws.interval(shares[known], np.ones(n)), refits)
         return self._add(name, value, *ends, n)
 
-    def ratio(self, name: str, part: Any, under: Any) -> None:
+    def ratio(self, name: str, part: Any, under: Any, unit: str = "share") -> None:
         """Add a ratio of sums over documents."""
         if not under.sum():
             return self.alone(name, np.nan)
         value = float(part.sum() / under.sum())
-        return self._add(name, value, *self.draws.interval(part, under))
+        return self._add(name, value, *self.draws.interval(part, under), unit=unit)
 
     def alone(self, name: str, value: float) -> None:
         """Add a number without an interval."""
         self._add(name, value, np.nan, np.nan)
 
-    def _add(self, name: str, value: float, low: float, high: float, n: int | None = None) -> None:
+    def _add(
+        self,
+        name: str,
+        value: float,
+        low: float,
+        high: float,
+        n: int | None = None,
+        unit: str = "share",
+    ) -> None:
         row = {"number": name, "score": value, "low": low, "high": high, "n": n or self.n}
-        self.rows.append(row)
+        self.rows.append(row | {"unit": unit})
 
 
 def _with_fit(
@@ -339,9 +347,14 @@ def _with_fit(
 ) -> tuple[float, float]:
     """Return an interval to which the spread of refits is added, as variances are."""
     wide = 1.96 * float(refits.std(ddof=1))
-    return value - float(np.hypot(value - ends[0], wide)), value + float(
-        np.hypot(ends[1] - value, wide)
-    )
+    low, high = np.hypot(value - ends[0], wide), np.hypot(ends[1] - value, wide)
+    return value - float(low), value + float(high)
 
 
-present("Verdict", text="interp.report.printed.verdict:verdict_text")
+present(
+    "Verdict",
+    summary="interp.report.printed.verdict:verdict_summary",
+    first_line="interp.report.printed.verdict:verdict_line",
+    page="interp.report.printed.verdict:verdict_page",
+    text="interp.report.printed.verdict:verdict_text",
+)

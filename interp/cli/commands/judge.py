@@ -21,7 +21,7 @@ judge = command(
         "ledger": Spelling(
             type=click.Path(path_type=Path, file_okay=False),
             metavar="DIR",
-            help="Folder of the ledgers, which deal every question documents of its own.",
+            help="Folder of the ledgers, which record the questions about each model.",
         ),
     },
     out="file",
