@@ -21,7 +21,7 @@ from interp.model.model_argument import one_model
 from interp.model.precision import on_its_device
 from interp.profiles.claim_effect import losses_by_pattern
 from interp.profiles.claim_examples import counter_examples
-from interp.profiles.claim_fit import ClaimFit, ClaimPage, ClaimPages, counted
+from interp.profiles.claim_fit import ClaimFit, ClaimPage, ClaimPages, attention_on_entries
 from interp.profiles.hypothesis import read_hypothesis, require_sense
 from interp.profiles.judgement import DRAWS
 from interp.profiles.ledger import QuestionLedger
@@ -242,7 +242,7 @@ class _Answer:
             if progress is not None:
                 progress("documents", at + 1, n)
         fit, read = ClaimFit(read[: len(fits)], head, pages.seed), read[len(fits) :]
-        held = counted(said, read, head)
+        held = attention_on_entries(said, read, head)
         every = [fit.nats(page) for page in read]
         nats = {name: np.stack([x[name][head] for x in every]) for name in every[0]}
         reference = "even" if said.positional else "position"
@@ -353,8 +353,8 @@ def _with_fit(
 
 present(
     "Verdict",
-    summary="interp.report.printed.verdict:verdict_summary",
-    first_line="interp.report.printed.verdict:verdict_line",
-    page="interp.report.printed.verdict:verdict_page",
-    text="interp.report.printed.verdict:verdict_text",
+    summary="interp.report.printed.hypothesis:hypothesis_summary",
+    first_line="interp.report.printed.hypothesis:hypothesis_line",
+    page="interp.report.printed.hypothesis:hypothesis_page",
+    text="interp.report.printed.hypothesis:hypothesis_text",
 )

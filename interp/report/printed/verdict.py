@@ -1,188 +1,93 @@
-"""Verdicts on hypotheses about heads, as text and as a page."""
+"""The verdict of `interp score`: what was found in a model and what was not, in ten lines."""
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-
-from interp.core.columns import with_noun
-from interp.profiles.verdict import HOLDS, IN_PART, OPEN, SHARES
-from interp.report.printed.profile import WIDTH
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from interp.core.result_rows import ResultRows
+    from interp.core.table import HeadTable
 
-NAMES = {
-    "position": "position alone",
-    "alone": "the hypothesis alone",
-    "with_position": "position and the hypothesis",
-    "random_keys": "control: position and random keys",
-    "random_alone": "control: random keys",
-    "other_text_alone": "control: the hypothesis, read on another document",
-    "other_text_with_position": "control: position and the hypothesis, read on another document",
-}
-"""Row models in words."""
-OTHERS = "median of the other heads of the layer, same hypothesis"
-LEFT = {
-    "position": "of what position leaves unexplained of the head's pattern off the sink",
-    "even": "of what even attention leaves unexplained of the head's pattern off the sink",
-}
-"""What a hypothesis is asked to explain, by its reference."""
-ATTENTION, EVEN = "attention: ", "even attention: "
-EXAMPLES = {
-    "said": "queries where more attention is predicted than the head gives",
-    "unsaid": "queries where the head gives more attention than is predicted",
-}
+LINES = 10  # of one model, its name included
+WIDTH = 78  # of the table of models and roles, without its indent
+_VERBOSE = "--verbose lists the heads of every metric"
 
 
-def verdict_line(found: ResultRows) -> str:
-    """Return the hypothesis, the word of the verdict, the share explained and the model."""
-    facts, share = found.facts, _of(found)["share of what is left"]
-    return (
-        f"{facts['hypothesis']}: {facts['verdict']}; explained {_value(share)}"
-        f" ({found.provenance['model_id']}, question {facts['question']})"
-    )
+def verdict_text(table: HeadTable, *, hint: bool = True) -> str:
+    """Return what was found in each model, and what was looked for and not found."""
+    return "\n".join(filter(None, (_of_model(table.where(model=m), hint) for m in table.models)))
 
 
-def verdict_sentence(found: ResultRows) -> str:
-    """Return what the hypothesis explains, and what the words ask for."""
-    facts, share = found.facts, _of(found)["share of what is left"]
-    documents = with_noun(share["n"], "fresh document")
-    return (
-        f"The hypothesis explains {_value(share)} {LEFT[facts['reference']]}, on {documents}, which"
-        f' took no part in the fit. "{HOLDS}" requires at least {SHARES[HOLDS]:.2f}, "{IN_PART}" at'
-        f" least {SHARES[IN_PART]:.2f}, and both require more than each control explains."
-    )
+def _of_model(table: HeadTable, hint: bool) -> str:
+    from interp.heads.roles.decide import roles
+    from interp.heads.roles.statements import statements
+
+    head_roles = roles(table)
+    sentences = statements(table, head_roles)
+    if not any(one.role for one in sentences):
+        return ""
+    judged = [one for one in sentences if one.judged]
+    lines = [one.text for one in judged]
+    if len(judged) < len(sentences):
+        lines += _unjudged([one for one in sentences if not one.judged])
+    missing = _without_score(table)
+    lines += [missing] if missing else []
+    unclear = sum(x.role == "unclear" for x in head_roles.assigned)
+    heads = f"{len(head_roles):,} head{'s' * (len(head_roles) != 1)}"
+    about = f"{heads}, {len(table.metrics)} metric{'s' * (len(table.metrics) != 1)}"
+    if judged:
+        about += f"; {unclear:,} without a clear role"
+    shown = _cut(lines, LINES - 1)
+    header = f"{table.models[0]}: {about}" + (f" ({_VERBOSE})" if hint else "")
+    return "\n".join([header, *(f"  {line}" for line in shown), ""])
 
 
-def verdict_summary(found: ResultRows) -> str:
-    """Return the verdict and the sentence on it."""
-    return "\n".join([verdict_line(found), *_wrapped(verdict_sentence(found))])
+def models_text(table: HeadTable) -> str:
+    """Return one table of models and roles, or nothing for one model or where no head has a role.
+
+    Models are rows, or columns where rows are too wide.
+    """
+    from interp.heads.roles.decide import roles
+
+    if len(table.models) < 2:
+        return ""
+    frame = roles(table).by_model().set_index("model")
+    if len(frame.columns) < 3:
+        return ""
+    forms = frame.to_string(), frame.T.to_string()
+    shown = forms[0] if _width(forms[0]) <= WIDTH else min(forms, key=_width)
+    lines = [line.rstrip() for line in shown.split("\n") if line.strip() != "model"]
+    return "\n".join(["Heads of each role, by model:", *(f"  {line}" for line in lines), ""])
 
 
-def verdict_text(results: Sequence[ResultRows]) -> str:
-    """Format verdicts: the word, the shares that row models explain, and where they differ."""
-    return "\n".join([*(line for found in results for line in _lines(found)), ""])
+def _width(text: str) -> int:
+    return max(map(len, text.split("\n")))
 
 
-def verdict_page(found: ResultRows, *, title: str | None = None) -> bytes:
-    """Return a page with the printed text, the numbers and the provenance."""
-    from interp.draw.page import data_table, page
-    from interp.draw.svg import element
+def _unjudged(said: list) -> list[str]:
+    """Return one line on scores without a null, of which nothing is claimed."""
+    best = [f"{one.metric} {one.heads[0]} {one.score:.3f}" for one in said]
+    first = "Nothing is claimed of scores without a null. The highest: "
+    return [f"{first}{', '.join(best)}."]
 
-    parts = [
-        ("In words", element("pre", "\n".join(_lines(found)[1:]))),
-        ("In numbers", data_table(found.shown(), "verdict")),
+
+def _without_score(table: HeadTable) -> str:
+    """Name the metrics in which no head has a score, with the reason if it is known."""
+    frame = table.to_pandas()
+    scored = set(frame.loc[frame["n"] > 0, "metric"])
+    provenance = {metric: about for (_, metric), about in table.provenance.items()}
+    why = [
+        f"{metric} ({provenance[metric].get('headline', 'no prompt had a row with a target')})"
+        for metric in table.metrics
+        if metric not in scored
     ]
-    return page(
-        title or found.facts["hypothesis"],
-        None,
-        parts,
-        dict(found.provenance),
-        heading=verdict_line(found),
-    )
+    return f"Without a score: {'; '.join(why)}." if why else ""
 
 
-def _lines(found: ResultRows) -> list[str]:
-    facts, rows = found.facts, _of(found)
-    lines = [verdict_line(found), *_wrapped(verdict_sentence(found))]
-    if facts["beaten"]:
-        said = " and ".join(NAMES[name].removeprefix("control: ") for name in facts["beaten"])
-        lines += _wrapped(f"It is not shown to explain more than this control: {said}.")
-    lines += ["  share of the pattern off the sink that is explained (0: as by even attention)"]
-    shares = [(text, rows[name]) for name, text in NAMES.items() if name in rows]
-    if other := rows.get("other heads of the layer, median"):
-        shares += [(OTHERS, other)]
-    lines += [f"    {text:<64}{_value(row)}" for text, row in shares]
-    lines += _entries(facts, rows)
-    lines += _loss(rows)
-    for kind, title in EXAMPLES.items():
-        shown = [x for x in facts["examples"] if x["kind"] == kind]
-        lines += [f"  {title}"] if shown else []
-        for example in shown:
-            lines += [
-                f"    from {example['query']!r} to {example['key']!r}: predicted"
-                f" {example['said']:.2f}, attention {example['did']:.2f}",
-                f"      ...{' '.join(example['text'].split())[-(WIDTH - 10) :]}",
-            ]
-    return [*lines, *_wrapped(_ledger(found))]
-
-
-def _entries(facts: Any, rows: dict[str, Any]) -> list[str]:
-    """Return the attention on the keys of each entry, beside what is claimed."""
-    names = [name.removeprefix(ATTENTION) for name in rows if name.startswith(ATTENTION)]
-    lines = (
-        ["  share of the attention off the sink on the keys that it names, beside even attention"]
-        if names
-        else []
-    )
-    for entry, claimed in zip(names, facts["claimed"], strict=True) if names else ():
-        row = rows[ATTENTION + entry]
-        text = f"{_value(row)} beside {_value(rows[EVEN + entry], ends=False)}"
-        if claimed is not None:
-            text += f"; claimed {claimed:.2f}"
-        if claimed is not None and np.isfinite(row["low"]):
-            inside = row["low"] <= claimed <= row["high"]
-            text += f", {'inside' if inside else 'outside'} the interval"
-        lines += [f"    {entry:<{max(map(len, names))}}  {text}"]
-    return lines
-
-
-def _loss(rows: dict[str, Any]) -> list[str]:
-    """Return the lines on the loss with the description in place of the pattern."""
-    if "causal share" not in rows:
-        return []
-    loss, share = rows["loss without the pattern"], rows["causal share"]
-    lines = [
-        "  loss with even attention in place of the pattern, minus the model's loss, on"
-        f" {with_noun(loss['n'], 'document')}:",
-        f"    {_value(loss, '+.3f')} nats per token",
-    ]
-    if loss["low"] > 0:
-        return [*lines, f"  share of this that the hypothesis restores: {_value(share)}"]
-    return [*lines, "  No increase is shown, so no share of it is stated."]
-
-
-def _ledger(found: ResultRows) -> str:
-    """Return the tests of the words, and how many documents would tell or are left."""
-    facts = found.facts
-    tests = [
-        f'"{word}" p = {facts["p"][word]:.2g}, level {facts["levels"][word]:.2g}' for word in SHARES
-    ]
-    text = (
-        f"Question {facts['question']} of the ledger: {'; '.join(tests)}. A word is given where p"
-        " is at most its level."
-    )
-    if facts["needed"] is not None and facts["verdict"] == OPEN:
-        needed = with_noun(facts["needed"], "fresh document")
-        text += f" If the share found is the true one, about {needed} would tell."
-    if found.provenance.get("text", {}).get("sampled"):  # the model writes more if asked
-        return text
-    left = with_noun(facts["fresh_left"], "further document")
-    return f"{text} Of those read, {left} can judge later questions."
-
-
-def _of(found: ResultRows) -> dict[str, dict[str, Any]]:
-    """Return the rows by name."""
-    columns = ("number", "score", "low", "high", "n")
-    values = zip(*(getattr(found, name) for name in columns), strict=True)
-    rows = [dict(zip(columns, row, strict=True)) for row in values]
-    return {row["number"]: row for row in rows}
-
-
-def _value(row: dict[str, Any], form: str = ".2f", *, ends: bool = True) -> str:
-    """Format a number with its interval."""
-    if not np.isfinite(row["score"]):
-        return "undefined"
-    form = form if form.startswith("+") else f"z{form}"  # no minus before 0.00
-    text = f"{row['score']:{form}}"
-    if ends and np.isfinite(row["low"]):
-        text += f" [{row['low']:{form}}, {row['high']:{form}}]"
-    return text
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ")
+def _cut(lines: list[str], most: int) -> list[str]:
+    """Join what was not found in one line if there are too many lines."""
+    if len(lines) <= most:
+        return lines
+    none = [line for line in lines if line.startswith("No ")]
+    others = [line for line in lines if line not in none]
+    joined = " ".join(line.partition(":")[0] + "." for line in none)
+    return [*others[: most - 1], *([joined] if joined else others[most - 1 : most])]

@@ -9,7 +9,7 @@ import pytest
 
 from interp.core.result_rows import ResultRows
 from interp.profiles.verdict import HOLDS, IN_PART, NOT, OPEN
-from interp.report.printed.verdict import verdict_text
+from interp.report.printed.hypothesis import hypothesis_text
 
 NAN = float("nan")
 HOSTILE = "<script>alert(1)</script>"
@@ -54,14 +54,14 @@ def a_verdict(word: str = HOLDS, numbers: Any = NUMBERS, **facts: Any) -> Result
 
 
 def printed(found: ResultRows) -> str:
-    return " ".join(verdict_text([found]).split())
+    return " ".join(hypothesis_text([found]).split())
 
 
 @pytest.mark.parametrize("word", [HOLDS, IN_PART, NOT, OPEN])
 def test_the_first_line_has_the_word_and_the_share(word: str) -> None:
     line = f"L6H1=stops: {word}; explained 0.60 [0.55, 0.65] (stories, question 3)"
     found = a_verdict(word)
-    assert verdict_text([found]).splitlines()[0] == found.first_line() == line
+    assert hypothesis_text([found]).splitlines()[0] == found.first_line() == line
     assert str(found).splitlines()[0] == line
     assert ("about 90 fresh documents would tell" in printed(found)) == (word == OPEN)
 
