@@ -207,7 +207,7 @@ def _divergence(
     return row_divergence(rows, log_rows(logits, rows.visible)).sum(1)
 
 
-def counted(
+def attention_on_entries(
     hypothesis: Hypothesis, pages: Sequence[ClaimPage], head: int
 ) -> Mapping[str, Float[np.ndarray, "page entry"]]:
     """Return the attention off the sink on each entry's keys, of a head and of even attention.

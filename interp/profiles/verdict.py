@@ -30,7 +30,7 @@ AGAINST = 0.05  # level of the statement that a hypothesis does not hold
 MOST = 100_000  # documents above which a needed number is not stated
 STAKES = (0.2, 0.5, 0.8)
 """Parts of the largest bet, which are played side by side with a third of the money each."""
-Sums = Mapping[str, Float[np.ndarray, " document"]]
+DocumentSums = Mapping[str, Float[np.ndarray, " document"]]
 
 
 def mean_above_p(
@@ -84,7 +84,7 @@ class Tested:
     n: int
 
     @classmethod
-    def of(cls, nats: Sums, reference: str, judged: str, controls: tuple[str, ...]) -> Tested:
+    def of(cls, nats: DocumentSums, reference: str, judged: str, controls: tuple[str, ...]) -> Tested:
         """Test a hypothesis by the divergence of each document's rows from row models.
 
         Args:

@@ -20,6 +20,7 @@ ARGUMENTS = {
     "compare match": ["A", "B"],
     "compare profiles": ["A", "B"],  # two models, or folders with profiles
     "head": ["MODEL", "HEAD"],  # one head of it
+    "judge": ["MODEL", "HYPOTHESIS"],  # what is said of one head of it
     "compare checkpoints": ["RUN..."],  # models of one training run
     "prune verify": ["DIR"],  # a pruned checkpoint
     "completion": ["{bash|zsh|fish}"],
