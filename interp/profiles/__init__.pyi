@@ -3,13 +3,11 @@ from .context import context_needed
 from .headvis import write_headvis
 from .headvis_read import read_headvis
 from .judge import judge
-from .ledger import QuestionLedger
 from .portability import portability
 from .result import Profile
 
 __all__ = [
     "Profile",
-    "QuestionLedger",
     "compare_profiles",
     "context_needed",
     "judge",

@@ -11,6 +11,7 @@ are claimed `queries` (a kind of query) and `share` (of the attention off the si
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import tomllib
@@ -89,11 +90,6 @@ class Hypothesis:
     def positional(self) -> bool:
         """Whether it claims something about positions, so that even attention is compared."""
         return self.program is not None or any(e.rule.positional for e in self.entries)
-
-    @property
-    def of_positions_alone(self) -> bool:
-        """Whether other tokens at the same positions change nothing."""
-        return bool(self.entries) and all(e.rule.positional and not e.queries for e in self.entries)
 
     def features(
         self, text: Reading, queries: Int[np.ndarray, " row"]
@@ -195,6 +191,8 @@ def read_hypothesis(given: Any, model: Model, head: str | None = None) -> Hypoth
     asked = given if isinstance(given, str) else ""
     if isinstance(given, str) and (match := _ASKED.fullmatch(given.strip())):
         head, given = match[1], match[2].strip()
+    if isinstance(given, str):
+        asked += _digest(Path(re.sub(r"(?<=\.py):\w+$", "", given)))
     if isinstance(given, str) and Path(given).suffix in (".toml", ".json"):
         given = _listed(Path(given))
     if isinstance(given, Mapping):
@@ -217,6 +215,13 @@ def read_hypothesis(given: Any, model: Model, head: str | None = None) -> Hypoth
         )
     rule = _rule(given, model)
     return Hypothesis(head, asked or f"{head}={rule.name}", (KeyClaim(rule),))
+
+
+def _digest(path: Path) -> str:
+    """Return the hash of a file, by which a ledger tells its versions apart, if there is one."""
+    if not path.is_file() or path.stat().st_size > LARGEST_FILE:
+        return ""
+    return f" (sha256 {hashlib.sha256(path.read_bytes()).hexdigest()[:8]})"
 
 
 def _function(given: Any) -> Any:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from jaxtyping import Float
 
 from interp.core.columns import with_noun
@@ -57,7 +58,7 @@ def judge(
     n_queries: int | None = 16,
     max_length: int = 128,
     seed: int = 0,
-    ledger: str | os.PathLike = FOLDER,
+    questions: str | os.PathLike = FOLDER,
     progress: Progress | None = None,
 ) -> ResultRows:
     """Judge what is said of one head on documents that nothing was chosen or fitted on.
@@ -84,7 +85,7 @@ def judge(
         n_queries: number of random queries read of each document; None: all.
         max_length: longest window of a document, in tokens.
         seed: seed of every random choice.
-        ledger: folder of the ledgers, a file for each model.
+        questions: folder of the ledgers, in which earlier questions count.
         progress: called with the name of the step, the steps done and their number.
 
     Returns:
@@ -108,7 +109,7 @@ def judge(
     if n_documents < LEAST:
         raise OptionError(f"n_documents={n_documents} is too small; give at least {LEAST}")
     provenance = model_provenance(loaded)
-    books = QuestionLedger(Path(ledger), {"model": str(provenance["content_hash"])})
+    books = QuestionLedger(Path(questions), {"model": str(provenance["content_hash"])})
     size = {"n_queries": n_queries, "max_length": max_length, "seed": seed}
     with books.turn() as turn:
         more = 0 if corpus in (None, SAMPLED) else WORDS
@@ -248,7 +249,7 @@ class _Answer:
         reference = "even" if said.positional else "position"
         judged = "alone" if said.positional else "with_position"
         controls = ("random_alone" if said.positional else "random_keys",)
-        if not said.of_positions_alone:
+        if not all(torch.equal(page.claim, page.other) for page in read):
             controls = (*controls, f"other_text_{judged}")
         tested = Tested.of(nats, reference, judged, controls)
         return cls(pages, dealt, fit, read, every, reference, judged, controls, held, tested)

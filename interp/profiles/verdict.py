@@ -84,7 +84,9 @@ class Tested:
     n: int
 
     @classmethod
-    def of(cls, nats: DocumentSums, reference: str, judged: str, controls: tuple[str, ...]) -> Tested:
+    def of(
+        cls, nats: DocumentSums, reference: str, judged: str, controls: tuple[str, ...]
+    ) -> Tested:
         """Test a hypothesis by the divergence of each document's rows from row models.
 
         Args:

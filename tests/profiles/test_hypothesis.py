@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -88,11 +89,11 @@ def test_a_key_counts_for_the_first_entry_of_a_list(worded: interp.Model, tmp_pa
     plain_json.write_text(json.dumps(entries))
     for path in (toml, plain_json):
         said = read_hypothesis(f"L1H3={path}", worded)
-        assert (said.head, said.asked) == ("L1H3", f"L1H3={path}")
+        digest = sha256(path.read_bytes()).hexdigest()[:8]
+        assert (said.head, said.asked) == ("L1H3", f"L1H3={path} (sha256 {digest})")
         assert [entry.share for entry in said.entries] == [0.25, None]
         assert said.entries[1].name == "duplicate_token from names"
         assert said.positional
-        assert not said.of_positions_alone
         reading = TokenReader(worded, [TEXT]).read(TEXT)
         named = said.features(reading, QUERIES).numpy().any(2)
         assert (named[1] <= reading.kinds["name"][QUERIES]).all()
@@ -111,12 +112,14 @@ def test_a_program_gives_log_probabilities(plain: interp.Model, tmp_path: Path) 
     path = tmp_path / "program.py"
     path.write_text(FUNCTIONS)
     right = np.tril(np.ones((24, 24))) / np.arange(1, 25)[:, None]
-    for given in (f"L0H0={path}:pattern", f"L0H0={path}", lambda ids: right):
+    for given in (f"L0H0={path}:pattern", lambda ids: right):
         found = features(given, plain)
         assert np.exp(found[0]) == pytest.approx(right[QUERIES] + 1e-4, rel=1e-5)
-    said = read_hypothesis(f"L0H0={path}", plain)
+    said = read_hypothesis(f"L0H0={path}:pattern", plain)
     assert said.positional
-    assert not said.of_positions_alone
+    assert "(sha256 " in said.asked
+    with pytest.raises(OptionError, match="names no function; give"):
+        read_hypothesis(f"L0H0={path}", plain)
 
 
 def test_what_reads_tokens_after_the_query_is_refused(plain: interp.Model) -> None:
@@ -236,7 +239,7 @@ def test_what_is_no_hypothesis_is_refused(plain: interp.Model, tmp_path: Path) -
     for given in (copies, "induction", [COPY]):
         with pytest.raises(OptionError, match=r"names no head; give HEAD=RULE"):
             read_hypothesis(given, plain)
-    with pytest.raises(OptionError, match="is a sentence, which only a reader could judge"):
+    with pytest.raises(OptionError, match="is a sentence, which this command cannot read yet"):
         read_hypothesis("L0H0=it attends to owners of things", plain)
     with pytest.raises(UnknownName, match="inductoin"):
         read_hypothesis("L0H0=inductoin", plain)
@@ -252,7 +255,7 @@ def test_what_is_no_hypothesis_is_refused(plain: interp.Model, tmp_path: Path) -
         read_hypothesis(f"L0H0={tmp_path / 'gone.toml'}", plain)
     with pytest.raises(InterpError):
         read_hypothesis(f"L0H0={scalar}", plain)
-    with pytest.raises(OptionError, match=r"gone\.py is not there"):
+    with pytest.raises(OptionError, match=r"gone\.py does not exist"):
         read_hypothesis(f"L0H0={tmp_path / 'gone.py'}:copies", plain)
     with pytest.raises(OptionError, match="defines no owners"):
         read_hypothesis(f"L0H0={rules}:owners", plain)
@@ -265,4 +268,3 @@ def test_a_hypothesis_made_by_hand_is_taken_as_it_is(plain: interp.Model) -> Non
     rule = KeyRule("mine", "", lambda query, key, text: key < query, positional=True)
     said = Hypothesis("L0H1", "by hand", (KeyClaim(rule),))
     assert read_hypothesis(said, plain) is said
-    assert said.of_positions_alone

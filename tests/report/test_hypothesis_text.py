@@ -69,7 +69,7 @@ def test_the_first_line_has_the_word_and_the_share(word: str) -> None:
 def test_it_says_what_was_asked_and_tested() -> None:
     text = printed(a_verdict())
     assert "0.60 [0.55, 0.65] of what position leaves unexplained" in text
-    assert "on 32 fresh documents" in text
+    assert "the mean over 32 fresh documents" in text
     assert "control: position and random keys 0.00 [0.00, 0.00]" in text  # no minus
     assert "same hypothesis 0.01" in text
     assert '"holds" p = 0.001, level 0.002; "holds in part" p = 1e-09, level 0.0025' in text
@@ -89,7 +89,7 @@ def test_a_hypothesis_about_positions_is_compared_with_even_attention() -> None:
     found = a_verdict(IN_PART, numbers, reference="even", claimed=[], beaten=["other_text_alone"])
     text = printed(found)
     assert "of what even attention leaves unexplained" in text
-    assert "more than this control: the hypothesis, read on another document." in text
+    assert "so far ahead of this control: the hypothesis, read on another document." in text
     assert "loss" not in text
     assert "keys that it names" not in text
 

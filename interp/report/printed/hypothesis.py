@@ -52,9 +52,10 @@ def hypothesis_sentence(found: ResultRows) -> str:
     facts, share = found.facts, _of(found)["share of what is left"]
     documents = with_noun(share["n"], "fresh document")
     return (
-        f"The hypothesis explains {_value(share)} {LEFT[facts['reference']]}, on {documents}, which"
-        f' took no part in the fit. "{HOLDS}" requires at least {SHARES[HOLDS]:.2f}, "{IN_PART}" at'
-        f" least {SHARES[IN_PART]:.2f}, and both require more than each control explains."
+        f"The hypothesis explains {_value(share)} {LEFT[facts['reference']]}: the mean over"
+        f" {documents}, which took no part in the fit; one on which it explains less than nothing"
+        f' counts 0. "{HOLDS}" requires more than {SHARES[HOLDS]:.2f}, "{IN_PART}" more than'
+        f" {SHARES[IN_PART]:.2f}, and both that it is {SHARES[IN_PART]:.2f} ahead of each control."
     )
 
 
@@ -91,7 +92,7 @@ def _lines(found: ResultRows) -> list[str]:
     lines = [hypothesis_line(found), *_wrapped(hypothesis_sentence(found))]
     if facts["beaten"]:
         said = " and ".join(NAMES[name].removeprefix("control: ") for name in facts["beaten"])
-        lines += _wrapped(f"It is not shown to explain more than this control: {said}.")
+        lines += _wrapped(f"It is not shown to be so far ahead of this control: {said}.")
     lines += ["  share of the pattern off the sink that is explained (0: as by even attention)"]
     shares = [(text, rows[name]) for name, text in NAMES.items() if name in rows]
     if other := rows.get("other heads of the layer, median"):
