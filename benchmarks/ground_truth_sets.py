@@ -78,8 +78,8 @@ def sets_table(rows: Sequence[dict[str, Any]], classes: Sequence[str]) -> str:
     """Format precision and recall by class of models, and how often intervals hold the share."""
     text = (
         f"Circuits found by the default on {PAIRS} pairs, {OF_TRAINED} seeds for each task of the"
-        f" trained models, {OF_FOLDER} for the model in a folder and {SEEDS} for the others: the"
-        " smallest set"
+        f" trained models, up to {OF_FOLDER} for the model in a folder and {SEEDS} for the others:"
+        " the smallest set"
         " that keeps 80 %, and the nodes and edges that matter (2 % of the gap or more; Holm's"
         " correction). Precision: how many that are named belong to the known circuit; recall: how"
         " many of the circuit are named. A set that keeps 80 % may do without a part of the"

@@ -257,7 +257,7 @@ def test_what_is_no_hypothesis_is_refused(plain: interp.Model, tmp_path: Path) -
         read_hypothesis(f"L0H0={scalar}", plain)
     with pytest.raises(OptionError, match=r"gone\.py does not exist"):
         read_hypothesis(f"L0H0={tmp_path / 'gone.py'}:copies", plain)
-    with pytest.raises(OptionError, match="defines no owners"):
+    with pytest.raises(OptionError, match="defines no function owners"):
         read_hypothesis(f"L0H0={rules}:owners", plain)
     broken.write_text("x = 1\n" * 200_000)
     with pytest.raises(OptionError, match="has more than 1000000 bytes"):
