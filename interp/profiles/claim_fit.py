@@ -210,11 +210,7 @@ def _divergence(
 def attention_on_entries(
     hypothesis: Hypothesis, pages: Sequence[ClaimPage], head: int
 ) -> Mapping[str, Float[np.ndarray, "page entry"]]:
-    """Return the attention off the sink on each entry's keys, of a head and of even attention.
-
-    Raises:
-        OptionError: the hypothesis names every key that the head may see, or none.
-    """
+    """Return the attention off the sink on each entry's keys, of a head and of even attention."""
     held, even, pairs, named = [], [], 0, np.zeros(len(hypothesis.entries), int)
     for page in pages:
         rows = page.rows

@@ -94,11 +94,7 @@ class Hypothesis:
     def features(
         self, text: Reading, queries: Int[np.ndarray, " row"]
     ) -> Float[Tensor, "feature row pos"]:
-        """Return what a row model of the hypothesis weighs: a mask per entry, or log pattern.
-
-        Raises:
-            OptionError: a function of the user raises, takes too long, or returns something else.
-        """
+        """Return what a row model of the hypothesis weighs: a mask per entry, or log pattern."""
         if self.program is not None:
             return self._of_program(text, queries)
         owner = self.owner(text, queries)
@@ -181,11 +177,7 @@ def _within_time(function: Callable[[], Any], asked: str) -> Any:
 
 
 def read_hypothesis(given: Any, model: Model, head: str | None = None) -> Hypothesis:
-    """Read a hypothesis in any of its forms.
-
-    Raises:
-        OptionError: it is of no known form, or names no head.
-    """
+    """Read a hypothesis in any of its forms."""
     if isinstance(given, Hypothesis):
         return given
     asked = given if isinstance(given, str) else ""
@@ -336,11 +328,7 @@ def require_sense(
     other: Sequence[int],
     queries: Int[np.ndarray, " row"],
 ) -> None:
-    """Refuse a function of the user that reads tokens after the query.
-
-    Raises:
-        OptionError: its answer for a query changes with the tokens after the query.
-    """
+    """Refuse a function of the user that reads tokens after the query."""
     own = [e for e in hypothesis.entries if e.rule.code and not e.rule.positional]
     alone = replace(hypothesis, entries=tuple(own))
     if not own and hypothesis.program is None:

@@ -38,15 +38,9 @@ def mean_above_p(
 ) -> float:
     """Return a p-value of the null that numbers between 0 and 1 have a mean of `least` at most.
 
-    It is one over the money that bets on larger numbers make, of one at the start; under the null
-    no bet gains on average, so that it is at most a level with at most that chance.
-
-    Args:
-        shares: independent numbers between 0 and 1.
-        least: the largest mean under the null.
-        stakes: parts of the largest bet, chosen before the numbers are seen.
-
-    Reference: Waudby-Smith and Ramdas 2024 (arXiv 2010.09686).
+    It is one over the money that bets on larger numbers make, of one at the start (Waudby-Smith and
+    Ramdas 2024, arXiv 2010.09686). Under the null no bet gains on average, so that it is at most a
+    level with at most that chance. The stakes are parts of the largest bet.
     """
     bets = np.asarray(stakes)[:, None] / least
     money = np.exp(np.log1p(bets * (shares - least)).sum(1)).mean()
@@ -87,14 +81,7 @@ class Tested:
     def of(
         cls, nats: DocumentSums, reference: str, judged: str, controls: tuple[str, ...]
     ) -> Tested:
-        """Test a hypothesis by the divergence of each document's rows from row models.
-
-        Args:
-            nats: divergence from every row model.
-            reference: the model that the hypothesis improves on.
-            judged: the model of the hypothesis.
-            controls: models that should be worse.
-        """
+        """Test a row model against its reference, and against controls that should be worse."""
         shares = shares_of(nats[reference], nats[judged])
         known = np.isfinite(shares)
         if not known.any():
