@@ -54,6 +54,8 @@ def counter_examples(
             )
     chosen = []
     for sign in (1, -1):
-        mine = sorted((x for x in differ if x[0] == sign), key=lambda x: -x[1])
-        chosen += [example for _, _, example in mine[:EACH]]
+        by_text: dict[str, dict[str, Any]] = {}
+        for _, _, example in sorted((x for x in differ if x[0] == sign), key=lambda x: -x[1]):
+            by_text.setdefault(example["text"], example)  # texts that a model writes may be alike
+        chosen += [*by_text.values()][:EACH]
     return chosen

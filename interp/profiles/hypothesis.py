@@ -211,7 +211,8 @@ def read_hypothesis(given: Any, model: Model, head: str | None = None) -> Hypoth
 
 def _digest(path: Path) -> str:
     """Return the hash of a file, by which a ledger tells its versions apart, if there is one."""
-    if not path.is_file() or path.stat().st_size > LARGEST_FILE:
+    known = path.suffix in (".py", ".toml", ".json") and path.is_file()
+    if not known or path.stat().st_size > LARGEST_FILE:
         return ""
     return f" (sha256 {hashlib.sha256(path.read_bytes()).hexdigest()[:8]})"
 

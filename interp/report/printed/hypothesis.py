@@ -91,8 +91,9 @@ def _lines(found: ResultRows) -> list[str]:
     facts, rows = found.facts, _of(found)
     lines = [hypothesis_line(found), *_wrapped(hypothesis_sentence(found))]
     if facts["beaten"]:
-        said = " and ".join(NAMES[name].removeprefix("control: ") for name in facts["beaten"])
-        lines += _wrapped(f"It is not shown to be so far ahead of this control: {said}.")
+        said = "; ".join(NAMES[name].removeprefix("control: ") for name in facts["beaten"])
+        which = "this control" if len(facts["beaten"]) == 1 else "these controls"
+        lines += _wrapped(f"It is not shown to be so far ahead of {which}: {said}.")
     lines += ["  share of the pattern off the sink that is explained (0: as by even attention)"]
     shares = [(text, rows[name]) for name, text in NAMES.items() if name in rows]
     if other := rows.get("other heads of the layer, median"):
