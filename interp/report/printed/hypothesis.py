@@ -171,8 +171,8 @@ def _of(found: ResultRows) -> dict[str, dict[str, Any]]:
     """Return the rows by name."""
     columns = ("number", "score", "low", "high", "n")
     values = zip(*(getattr(found, name) for name in columns), strict=True)
-    rows = [dict(zip(columns, row, strict=True)) for row in values]
-    return {row["number"]: row for row in rows}
+    rows: list[dict[str, Any]] = [dict(zip(columns, row, strict=True)) for row in values]
+    return {str(row["number"]): row for row in rows}
 
 
 def _value(row: dict[str, Any], form: str = ".2f", *, ends: bool = True) -> str:
