@@ -11,7 +11,6 @@ import torch
 from interp.causal.game.patching import rebuilt, tensors_in
 from interp.core.interrupts import holding
 from interp.model.hooks.inference import forward_here, in_this_thread, replaced
-from interp.model.hooks.tap import visiting
 from interp.model.locate.find_sites import first_tensor
 
 if TYPE_CHECKING:
@@ -140,9 +139,7 @@ def replaced_blocks(
             block = model.module.get_submodule(layer.block)
             stack.enter_context(replaced(block, forward(layer, forward_here(block))))
         if among:
-            stack.enter_context(
-                visiting(model.module, model.sites, visit, among=among, stage="mix")
-            )
+            stack.enter_context(model.visited(visit, among=among, stage="mix"))
         yield
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -307,7 +307,13 @@ class Transformer:
         return tuple(edit.name for edit in self.current_edits)
 
     def visited(
-        self, visit: Visit, *, fused: bool = False, streamed: bool = False, stage: Stage = "z"
+        self,
+        visit: Visit,
+        *,
+        fused: bool = False,
+        streamed: bool = False,
+        among: Container[str] | None = None,
+        stage: Stage = "z",
     ) -> AbstractContextManager[None]:
         """Call `visit(site, call, real)` at every attention of every forward in the block.
 
@@ -315,9 +321,9 @@ class Transformer:
         model's own kernel does not run: the visitor computes z and assigns it to the call. With
         `streamed`, calls of the model's own code hold no pattern where q, k and a bias give it.
         A visitor that replaces z by the output of another pattern has the `stage` "mix": its z
-        lies before a gate, if there is one.
+        lies before a gate, if there is one. With `among` only these attention modules are read.
         """
-        return visiting(self.module, self.sites, visit, fused, streamed, stage=stage)
+        return visiting(self.module, self.sites, visit, fused, streamed, among, stage)
 
     def read(
         self,

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from interp.core.errors import OptionError
+from interp.core.statistics import redraw_counts
 from interp.profiles.first_look import row_divergence, uniform_rows
 from interp.profiles.log_linear import (
     PASSES,
@@ -140,7 +141,7 @@ class ClaimFit:
         self.pages, self.head = pages, head
         rng = np.random.default_rng([seed, 19])
         n = len(pages)
-        drawn = rng.multinomial(n, np.full(n, 1 / n), size=REFITS)
+        drawn = redraw_counts(n, REFITS, rng)
         fits = {name: self._fitted(name, np.ones(n)) for name in MODELS}
         self.parameters = {name: fit.parameters for name, fit in fits.items()}
         self.refits = []

@@ -12,9 +12,7 @@ are claimed `queries` (a kind of query) and `share` (of the attention off the si
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
@@ -25,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from interp.core.documents import parse_json, parse_toml
 from interp.core.errors import InterpError, OptionError, UnknownName
 from interp.core.registry import METRICS, run_file
 from interp.core.tokens import word_with_space
@@ -246,8 +245,8 @@ def _listed(path: Path) -> Any:
                 f"{path} has more than {LARGEST_FILE} bytes; give at most {ENTRIES} entries"
             )
         text = path.read_text(encoding="utf-8")
-        return tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        return parse_toml(text) if path.suffix == ".toml" else parse_json(text)
+    except (OSError, ValueError) as error:
         raise OptionError(f"{path} cannot be read as a list: {error}") from error
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from jaxtyping import Float
+from scipy.stats import norm
 
 from interp.core.columns import with_noun
 from interp.core.errors import OptionError, PromptError
@@ -24,7 +25,7 @@ from interp.profiles.claim_effect import losses_by_pattern
 from interp.profiles.claim_examples import counter_examples
 from interp.profiles.claim_fit import ClaimFit, ClaimPage, ClaimPages, attention_on_entries
 from interp.profiles.hypothesis import read_hypothesis, require_sense
-from interp.profiles.judgement import DRAWS
+from interp.profiles.judgement import DRAWS, PROBABILITIES, Number, ratio
 from interp.profiles.ledger import QuestionLedger
 from interp.profiles.predictions import prediction_of
 from interp.profiles.reading import TokenReader
@@ -139,6 +140,7 @@ def judge(
         )
     facts = {
         "metric": "explained",
+        "probabilities": list(PROBABILITIES),
         "verdict": word,
         "hypothesis": said.asked,
         "head": said.head,
@@ -158,13 +160,15 @@ def judge(
         made_by="interp.profiles.judge",
         options=size | {"n_documents": n_documents},
     )
+    numbers = answer.numbers(seed)
     return ResultRows(
         "Verdict",
-        answer.rows(seed),
+        numbers.rows,
         ("number",),
         provenance,
         facts,
         why_no_per_prompt="a share is a ratio of sums over documents",
+        arrays={"quantiles": np.array(numbers.quantiles)},
     )
 
 
@@ -254,13 +258,13 @@ class _Answer:
         tested = Tested.of(nats, reference, judged, controls)
         return cls(pages, dealt, fit, read, every, reference, judged, controls, held, tested)
 
-    def rows(self, seed: int) -> list[dict[str, Any]]:
+    def numbers(self, seed: int) -> _Numbers:
         """Return the numbers of the verdict, with their intervals."""
         head, site, said = self.fit.head, self.pages.site, self.pages.hypothesis
         nats = {name: np.stack([x[name][head] for x in self.every]) for name in self.every[0]}
         refitted = [self.fit.refitted(page) for page in self.read]
         spread = {name: np.stack([x[name] for x in refitted]) for name in refitted[0]}
-        numbers = _Numbers(len(self.read), seed, [])
+        numbers = _Numbers(len(self.read), seed, [], [])
         numbers.mean_share(LEFT, nats, self.reference, self.judged, spread)
         for name in ("position", self.judged, *self.controls):
             numbers.share(name, nats, "even", name, spread)
@@ -280,31 +284,32 @@ class _Answer:
         if model.kind == "causal" and not isinstance(prediction_of(model, [site], seed), str):
             few = self.dealt.fresh[:OF_LOSS]
             own, even, described = losses_by_pattern(self.pages, self.fit, self.judged, few).T
-            of_loss = _Numbers(len(few), seed, numbers.rows)
+            of_loss = _Numbers(len(few), seed, numbers.rows, numbers.quantiles)
             tokens = np.array([len(window.ids) - 1 for window in few], float)
             of_loss.ratio("loss without the pattern", even - own, tokens, "nats/token")
             of_loss.ratio("causal share", even - described, even - own)
-        return numbers.rows
+        return numbers
 
 
 class _Numbers:
-    """Rows of numbers with intervals over documents and fits."""
+    """Rows of numbers with intervals over documents and fits.
 
-    def __init__(self, n: int, seed: int, rows: list[dict[str, Any]]) -> None:
-        self.n, self.rows, self.seed = n, rows, seed
+    Attributes:
+        rows: the rows.
+        quantiles: of each number, at `PROBABILITIES`.
+    """
+
+    def __init__(self, n: int, seed: int, rows: list[dict[str, Any]], quantiles: list[Any]) -> None:
+        self.n, self.rows, self.quantiles, self.seed = n, rows, quantiles, seed
         self.draws = RatioBootstrap(n, draws=DRAWS, seed=seed)
 
     def share(self, name: str, nats: Any, reference: str, judged: str, spread: Any) -> None:
         """Add the share of a reference's divergence that a row model explains, over all rows."""
-        under = nats[reference]
-        if not under.sum() > 0:
-            return self.alone(name, np.nan)
-        value = float(1 - nats[judged].sum() / under.sum())
-        ends = self.draws.interval(under - nats[judged], under)
-        if judged in spread:
+        under, refits = nats[reference], None
+        if judged in spread and under.sum() > 0:
             below = spread[reference] if reference in spread else under[:, None]
-            ends = _with_fit(value, ends, 1 - spread[judged].sum(0) / below.sum(0))
-        return self._add(name, value, *ends)
+            refits = 1 - spread[judged].sum(0) / below.sum(0)
+        self._add(name, ratio(self.draws, under - nats[judged], under), refits)
 
     def mean_share(self, name: str, nats: Any, reference: str, judged: str, spread: Any) -> None:
         """Add the mean over documents of the share that the verdict is about."""
@@ -312,44 +317,37 @@ class _Numbers:
         known = np.isfinite(shares)
         if not known.any():
             return self.alone(name, np.nan)
-        value, n = float(shares[known].mean()), int(known.sum())
+        n = int(known.sum())
         draws = RatioBootstrap(n, draws=DRAWS, seed=self.seed)
         below = spread[reference] if reference in spread else nats[reference][:, None]
         refits = shares_of(below, spread[judged])[known].mean(0)
-        ends = _with_fit(value, draws.interval(shares[known], np.ones(n)), refits)
-        return self._add(name, value, *ends, n)
+        return self._add(name, ratio(draws, shares[known], np.ones(n)), refits, n)
 
     def ratio(self, name: str, part: Any, under: Any, unit: str = "share") -> None:
         """Add a ratio of sums over documents."""
-        if not under.sum():
-            return self.alone(name, np.nan)
-        value = float(part.sum() / under.sum())
-        return self._add(name, value, *self.draws.interval(part, under), unit=unit)
+        self._add(name, ratio(self.draws, part, under), unit=unit)
 
     def alone(self, name: str, value: float) -> None:
         """Add a number without an interval."""
-        self._add(name, value, np.nan, np.nan)
+        self._add(name, Number(value, (np.nan,) * len(PROBABILITIES)))
 
     def _add(
         self,
         name: str,
-        value: float,
-        low: float,
-        high: float,
+        number: Number,
+        refits: Float[np.ndarray, " draw"] | None = None,
         n: int | None = None,
         unit: str = "share",
     ) -> None:
-        row = {"number": name, "score": value, "low": low, "high": high, "n": n or self.n}
-        self.rows.append(row | {"unit": unit})
-
-
-def _with_fit(
-    value: float, ends: tuple[float, float], refits: Float[np.ndarray, " draw"]
-) -> tuple[float, float]:
-    """Return an interval to which the spread of refits is added, as variances are."""
-    wide = 1.96 * float(refits.std(ddof=1))
-    low, high = np.hypot(value - ends[0], wide), np.hypot(ends[1] - value, wide)
-    return value - float(low), value + float(high)
+        """Add a number, whose interval is widened by the spread of refits, as variances add up."""
+        apart = np.array(number.quantiles) - number.value
+        if refits is not None:
+            tails = norm.ppf(PROBABILITIES)
+            apart = np.copysign(np.hypot(apart, tails * refits.std(ddof=1)), tails)
+        ends = Number(number.value, tuple((number.value + apart).tolist()))
+        self.quantiles.append(ends.quantiles)
+        row = {"number": name, "score": ends.value, "low": ends.low, "high": ends.high}
+        self.rows.append(row | {"n": n or self.n, "unit": unit})
 
 
 present(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import tempfile
 from collections.abc import Callable
 from dataclasses import fields
 
@@ -89,6 +90,14 @@ def context_of_heads() -> ResultRows:
     rng = np.random.default_rng(0)
     rows = [(0, *rng.integers(1, 9, 20).tolist()) for _ in range(10)]
     return context_needed(model(), rows, widths=(0, 4), n_queries=6)
+
+
+def verdict() -> ResultRows:
+    rng = np.random.default_rng(0)
+    rows = [(0, *rng.integers(1, 9, 20).tolist()) for _ in range(24)]
+    with tempfile.TemporaryDirectory() as folder:
+        given = {"n_documents": 12, "n_queries": 6, "questions": folder}
+        return interp.judge(model(), "L0H0=duplicate_token", rows, **given)
 
 
 def probe() -> ResultRows:
@@ -327,6 +336,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "PairCheck": pair_check,
     "interp.syntax.result.TreeScores": lambda: scores("m", provenance=MADE),
     "ContextNeeded": context_of_heads,
+    "Verdict": verdict,
     "Portability": carried_over,
     "ProfileChanges": lambda: compare_profiles(*[profiled()] * 2),
     "TopicProducts": topics,

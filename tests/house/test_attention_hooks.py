@@ -24,9 +24,10 @@ ALLOWED = {
     "circuits/methods/_gradients.py": "gradient: by what every head reads and writes",
     "circuits/methods/_seeds.py": "gradient: by the output of every head",
     "circuits/stream_hooks.py": "edit: blocks are run again on changed streams, queries or keys",
+    "profiles/claim_effect.py": "edit: a head attends as a hypothesis says",
     "profiles/gradient_look.py": "gradient: by every head's output, kept in the graph",
 }
-SITES = 16
+SITES = 17
 """Calls of `visited` in these files, two of them in `replay.py`."""
 
 

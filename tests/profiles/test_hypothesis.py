@@ -44,7 +44,7 @@ queries = "names"
 
 
 @pytest.fixture(scope="module")
-def plain() -> interp.Model:
+def textless() -> interp.Model:
     return interp.load("planted:noise")
 
 
@@ -69,12 +69,12 @@ def masks(*rules: Any, ids: tuple[int, ...] = TEXT) -> np.ndarray:
     return np.stack(found)
 
 
-def test_a_function_a_file_and_a_name_say_the_same(plain: interp.Model, tmp_path: Path) -> None:
+def test_a_function_a_file_and_a_name_say_the_same(textless: interp.Model, tmp_path: Path) -> None:
     path = tmp_path / "rules.py"
     path.write_text(FUNCTIONS)
     for given in (copies, f"L0H0={path}:copies", f"L0H0 = {path}:copies"):
-        assert (features(given, plain) == masks(copies)).all()
-    by_name = features("L0H0=duplicate_token", plain)
+        assert (features(given, textless) == masks(copies)).all()
+    by_name = features("L0H0=duplicate_token", textless)
     assert (by_name[0] * (np.arange(24) != QUERIES[:, None]) == masks(copies)[0]).all()
 
 
@@ -108,34 +108,34 @@ def test_tokens_are_named_by_their_text(worded: interp.Model) -> None:
     assert (named == keys & (np.arange(24) != QUERIES[:, None])).all()
 
 
-def test_a_program_gives_log_probabilities(plain: interp.Model, tmp_path: Path) -> None:
+def test_a_program_gives_log_probabilities(textless: interp.Model, tmp_path: Path) -> None:
     path = tmp_path / "program.py"
     path.write_text(FUNCTIONS)
     right = np.tril(np.ones((24, 24))) / np.arange(1, 25)[:, None]
     for given in (f"L0H0={path}:pattern", lambda ids: right):
-        found = features(given, plain)
+        found = features(given, textless)
         assert np.exp(found[0]) == pytest.approx(right[QUERIES] + 1e-4, rel=1e-5)
-    said = read_hypothesis(f"L0H0={path}:pattern", plain)
+    said = read_hypothesis(f"L0H0={path}:pattern", textless)
     assert said.positional
     assert "(sha256 " in said.asked
     with pytest.raises(OptionError, match="names no function; give"):
-        read_hypothesis(f"L0H0={path}", plain)
+        read_hypothesis(f"L0H0={path}", textless)
 
 
-def test_what_reads_tokens_after_the_query_is_refused(plain: interp.Model) -> None:
+def test_what_reads_tokens_after_the_query_is_refused(textless: interp.Model) -> None:
     def following(query, key, tokens):
         return tokens[key] % 2 == np.r_[tokens[1:], 0][query] % 2
 
     def whole(ids):
         return np.tril(np.ones((len(ids), len(ids)))) / len(ids) * (ids[-1] % 2)
 
-    reader = TokenReader(plain, [TEXT, OTHER])
+    reader = TokenReader(textless, [TEXT, OTHER])
     for given in (following, whole, [{"keys": previous}, {"keys": following}]):
-        said = read_hypothesis(given, plain, "L0H0")
+        said = read_hypothesis(given, textless, "L0H0")
         with pytest.raises(OptionError, match=r"changes with the tokens after it"):
             require_sense(said, reader, TEXT, OTHER, QUERIES)
     for given in (copies, induction, "L0H0=duplicate_token", previous):
-        require_sense(read_hypothesis(given, plain, "L0H0"), reader, TEXT, OTHER, QUERIES)
+        require_sense(read_hypothesis(given, textless, "L0H0"), reader, TEXT, OTHER, QUERIES)
 
 
 def raising(query, key, tokens):
@@ -176,14 +176,14 @@ BAD_FUNCTIONS = [
 
 @pytest.mark.parametrize(("given", "reason"), BAD_FUNCTIONS)
 def test_a_function_that_returns_something_else_is_refused(
-    plain: interp.Model, given: Any, reason: str
+    textless: interp.Model, given: Any, reason: str
 ) -> None:
     with pytest.raises(OptionError, match=reason):
-        features(given, plain)
+        features(given, textless)
 
 
 def test_a_function_that_does_not_end_is_refused(
-    plain: interp.Model, monkeypatch: pytest.MonkeyPatch
+    textless: interp.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forms, "SECONDS", 0.05)
 
@@ -191,9 +191,9 @@ def test_a_function_that_does_not_end_is_refused(
         time.sleep(1)
 
     with pytest.raises(OptionError, match=r"it took more than 0\.05 s for one document"):
-        features(slow, plain)
+        features(slow, textless)
     with pytest.raises(OptionError, match="give a function that ends"):
-        features(lambda ids: time.sleep(1), plain)
+        features(lambda ids: time.sleep(1), textless)
 
 
 COPY = {"keys": "duplicate_token"}
@@ -228,43 +228,43 @@ def test_a_list_that_is_none_is_refused(worded: interp.Model, given: Any, reason
         read_hypothesis(given, worded, "L0H0")
 
 
-def test_words_need_a_tokenizer(plain: interp.Model) -> None:
+def test_words_need_a_tokenizer(textless: interp.Model) -> None:
     with pytest.raises(OptionError, match="the model has no tokenizer"):
-        read_hypothesis([{"tokens": ["He"]}], plain, "L0H0")
+        read_hypothesis([{"tokens": ["He"]}], textless, "L0H0")
     with pytest.raises(OptionError, match="no tokenizer"):
-        read_hypothesis([COPY | {"queries": "names"}], plain, "L0H0")
+        read_hypothesis([COPY | {"queries": "names"}], textless, "L0H0")
 
 
-def test_what_is_no_hypothesis_is_refused(plain: interp.Model, tmp_path: Path) -> None:
+def test_what_is_no_hypothesis_is_refused(textless: interp.Model, tmp_path: Path) -> None:
     for given in (copies, "induction", [COPY]):
         with pytest.raises(OptionError, match=r"names no head; give HEAD=RULE"):
-            read_hypothesis(given, plain)
+            read_hypothesis(given, textless)
     with pytest.raises(OptionError, match="is a sentence, which this command cannot read yet"):
-        read_hypothesis("L0H0=it attends to owners of things", plain)
+        read_hypothesis("L0H0=it attends to owners of things", textless)
     with pytest.raises(UnknownName, match="inductoin"):
-        read_hypothesis("L0H0=inductoin", plain)
+        read_hypothesis("L0H0=inductoin", textless)
     with pytest.raises(InterpError):
-        read_hypothesis(5, plain, "L0H0")
+        read_hypothesis(5, textless, "L0H0")
     broken, scalar, rules = (tmp_path / name for name in ("a.toml", "a.json", "rules.py"))
     broken.write_text("[[entries]\nkeys = ")
     scalar.write_text("5")
     rules.write_text(FUNCTIONS)
     with pytest.raises(OptionError, match=r"a\.toml cannot be read"):
-        read_hypothesis(f"L0H0={broken}", plain)
+        read_hypothesis(f"L0H0={broken}", textless)
     with pytest.raises(OptionError, match=r"gone\.toml cannot be read"):
-        read_hypothesis(f"L0H0={tmp_path / 'gone.toml'}", plain)
+        read_hypothesis(f"L0H0={tmp_path / 'gone.toml'}", textless)
     with pytest.raises(InterpError):
-        read_hypothesis(f"L0H0={scalar}", plain)
+        read_hypothesis(f"L0H0={scalar}", textless)
     with pytest.raises(OptionError, match=r"gone\.py does not exist"):
-        read_hypothesis(f"L0H0={tmp_path / 'gone.py'}:copies", plain)
+        read_hypothesis(f"L0H0={tmp_path / 'gone.py'}:copies", textless)
     with pytest.raises(OptionError, match="defines no function owners"):
-        read_hypothesis(f"L0H0={rules}:owners", plain)
+        read_hypothesis(f"L0H0={rules}:owners", textless)
     broken.write_text("x = 1\n" * 200_000)
     with pytest.raises(OptionError, match="has more than 1000000 bytes"):
-        read_hypothesis(f"L0H0={broken}", plain)
+        read_hypothesis(f"L0H0={broken}", textless)
 
 
-def test_a_hypothesis_made_by_hand_is_taken_as_it_is(plain: interp.Model) -> None:
+def test_a_hypothesis_made_by_hand_is_taken_as_it_is(textless: interp.Model) -> None:
     rule = KeyRule("mine", "", lambda query, key, text: key < query, positional=True)
     said = Hypothesis("L0H1", "by hand", (KeyClaim(rule),))
-    assert read_hypothesis(said, plain) is said
+    assert read_hypothesis(said, textless) is said

@@ -62,7 +62,7 @@ LISTED = [{"keys": "previous", "share": 0.4}, {"keys": "duplicate_token"}]
 
 
 @pytest.fixture(scope="module")
-def noise() -> interp.Model:
+def noise_model() -> interp.Model:
     return interp.load("planted:noise")
 
 
@@ -76,12 +76,12 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Callable:
 
 
 @pytest.fixture
-def asked(tmp_path: Path, noise: interp.Model) -> Callable:
+def verdict_on(tmp_path: Path, noise_model: interp.Model) -> Callable:
     """Judge with a ledger of one's own, so that every question is a first one."""
 
     def ask(given: Any, head: str = "L0H0", corpus: Any = DOCUMENTS, **options: Any) -> Any:
         folder = tmp_path / str(len([*tmp_path.iterdir()]))
-        options = {"model": noise, "questions": folder, **SIZE, **options}
+        options = {"model": noise_model, "questions": folder, **SIZE, **options}
         model = options.pop("model")
         return interp.judge(model, given, corpus, head=head, **options)
 
@@ -92,7 +92,7 @@ def numbers(found: Any) -> dict[str, float]:
     return dict(zip(found.number, found.score, strict=True))
 
 
-def test_right_holds_and_nearly_right_does_not(planted: Callable, asked: Callable) -> None:
+def test_right_holds_and_nearly_right_does_not(planted: Callable, verdict_on: Callable) -> None:
     planted(HEADS)
     for head, given, word in (
         ("L0H0", induction, HOLDS),
@@ -105,7 +105,7 @@ def test_right_holds_and_nearly_right_does_not(planted: Callable, asked: Callabl
         ("L0H2", induction, NOT),
         ("L0H3", induction, IN_PART),
     ):
-        found = asked(given, head)
+        found = verdict_on(given, head)
         assert found.facts["verdict"] == word, (head, given, found.facts["p"])
         assert (found.facts["question"], found.facts["head"]) == (1, head)
 
@@ -113,7 +113,7 @@ def test_right_holds_and_nearly_right_does_not(planted: Callable, asked: Callabl
 @pytest.mark.slow
 @pytest.mark.parametrize("draw", range(4))
 def test_verdicts_are_the_same_on_other_documents(
-    planted: Callable, asked: Callable, tmp_path: Path, draw: int
+    planted: Callable, verdict_on: Callable, tmp_path: Path, draw: int
 ) -> None:
     """A head right on half of the documents, whatever it does on the others, never holds."""
     half_even, both = by_half(BEFORE, even), mixture((0.4, previous), (0.4, copies))
@@ -128,7 +128,7 @@ def test_verdicts_are_the_same_on_other_documents(
     ):
         planted(rows)
         for head, given, holds in cases:
-            word = asked(given, head, corpus, seed=draw).facts["verdict"]
+            word = verdict_on(given, head, corpus, seed=draw).facts["verdict"]
             assert (word == HOLDS) == bool(holds), (head, given, word)
 
 
@@ -141,24 +141,24 @@ def test_verdicts_are_the_same_on_other_documents(
     ],
 )
 def test_heads_of_models_with_weights(
-    asked: Callable, name: str, head: str, right: str, wrong: str
+    verdict_on: Callable, name: str, head: str, right: str, wrong: str
 ) -> None:
     model, corpus = interp.load(f"planted:{name}"), [*documents(96, 32, 3, vocab=40).ids]
-    found = asked(f"{head}={right}", model=model, corpus=corpus)
+    found = verdict_on(f"{head}={right}", model=model, corpus=corpus)
     assert found.facts["verdict"] == HOLDS
     given = two_back if wrong == "two_back" else wrong
-    assert asked(given, head, corpus, model=model).facts["verdict"] == NOT
+    assert verdict_on(given, head, corpus, model=model).facts["verdict"] == NOT
 
 
 def test_numbers_are_those_of_a_fit_by_other_code(
-    planted: Callable, asked: Callable, noise: interp.Model
+    planted: Callable, verdict_on: Callable, noise_model: interp.Model
 ) -> None:
     """Two entries, of which one names positions: weights of greatest likelihood, and shares."""
     row = mixture((0.4, previous), (0.4, copies))
     planted([row])
-    found = numbers(asked([{"keys": previous}, {"keys": copies}]))
+    found = numbers(verdict_on([{"keys": previous}, {"keys": copies}]))
     size = SIZE | {"n_documents": 96 + WORDS}
-    windows = sample_corpus(DocumentCorpus(DOCUMENTS), noise, **size).windows
+    windows = sample_corpus(DocumentCorpus(DOCUMENTS), noise_model, **size).windows
 
     def parts(window: Any) -> tuple[np.ndarray, ...]:
         one, two = on(window, previous) > 0, on(window, copies) > 0
@@ -189,7 +189,7 @@ def test_numbers_are_those_of_a_fit_by_other_code(
         assert found[f"even attention: {name}"] == pytest.approx(flat / total, abs=1e-5)
 
 
-def test_a_pattern_in_place_of_itself_restores_the_loss(asked: Callable) -> None:
+def test_a_pattern_in_place_of_itself_restores_the_loss(verdict_on: Callable) -> None:
     model = interp.load("planted:induction")
     corpus = [(*ids, *ids[1:]) for ids in documents(96, 16, 3, vocab=40).ids]  # to be copied
 
@@ -202,14 +202,14 @@ def test_a_pattern_in_place_of_itself_restores_the_loss(asked: Callable) -> None
         )
         return patterns[0].double().numpy()
 
-    found = numbers(asked(itself, "L1H0", corpus, model=model))
+    found = numbers(verdict_on(itself, "L1H0", corpus, model=model))
     assert found["share of what is left"] > 0.99
     assert found["causal share"] == pytest.approx(1, abs=0.01)
     assert found["loss without the pattern"] > 0.5
 
 
 @pytest.mark.slow
-def test_random_rules_of_random_models_hold_rarely(asked: Callable) -> None:
+def test_random_rules_of_random_models_hold_rarely(verdict_on: Callable) -> None:
     words = []
     for seed in range(8):
         model = interp.load(random_model(seed, 3.0))
@@ -222,7 +222,7 @@ def test_random_rules_of_random_models_hold_rarely(asked: Callable) -> None:
                 return (one % n == 0) & (key < query)
 
             head = f"L{number % 2}H{seed % 4}"
-            words.append(asked(rule, head, corpus, model=model).facts["verdict"])
+            words.append(verdict_on(rule, head, corpus, model=model).facts["verdict"])
     assert sum(word in (HOLDS, IN_PART) for word in words) <= 0.05 * len(words), words
 
 
@@ -234,7 +234,7 @@ def nowhere(query, key, tokens):
     return (key < query) & (tokens[key] < 0)
 
 
-def test_what_cannot_be_judged_is_refused(asked: Callable, tmp_path: Path) -> None:
+def test_what_cannot_be_judged_is_refused(verdict_on: Callable, tmp_path: Path) -> None:
     for given, reason in (
         (everywhere, "it names every key that L0H0 may see off the sink"),
         (nowhere, "it names no key that L0H0 may see"),
@@ -242,36 +242,36 @@ def test_what_cannot_be_judged_is_refused(asked: Callable, tmp_path: Path) -> No
         ("L0H0=it looks back", "is a sentence"),
     ):
         with pytest.raises(OptionError, match=reason):
-            asked(given)
+            verdict_on(given)
     with pytest.raises(UnknownName, match="L7H9"):
-        asked("L7H9=induction")
+        verdict_on("L7H9=induction")
     with pytest.raises(OptionError, match="n_documents=7 is too small; give at least 8"):
-        asked(induction, n_documents=7)
+        verdict_on(induction, n_documents=7)
     with pytest.raises(PromptError, match=r"at least 8 are needed"):
-        asked(induction, corpus=DOCUMENTS[:12])
+        verdict_on(induction, corpus=DOCUMENTS[:12])
     folder, few = tmp_path / "one", DOCUMENTS[:30]
-    assert asked(copies, corpus=few, questions=folder, n_documents=24).facts["question"] == 1
+    assert verdict_on(copies, corpus=few, questions=folder, n_documents=24).facts["question"] == 1
     with pytest.raises(PromptError, match=r"fresh documents? left .* 1 earlier question"):
-        asked(induction, corpus=few, questions=folder, n_documents=24)
+        verdict_on(induction, corpus=few, questions=folder, n_documents=24)
     [path] = folder.glob("*.jsonl")
     path.write_text(path.read_text().replace(OPEN, HOLDS))
     with pytest.raises(OptionError, match="line 2: it was changed after it was written"):
-        asked(copies, questions=folder)
+        verdict_on(copies, questions=folder)
 
 
 def test_a_list_that_names_every_key_in_parts_says_something(
-    planted: Callable, asked: Callable
+    planted: Callable, verdict_on: Callable
 ) -> None:
     def rest(query, key):
         return key <= query
 
     planted([BEFORE])
-    found = asked([{"keys": previous}, {"keys": rest}])
+    found = verdict_on([{"keys": previous}, {"keys": rest}])
     assert found.facts["verdict"] == HOLDS
 
 
-def test_a_head_on_the_sink_cannot_be_judged(planted: Callable, asked: Callable) -> None:
+def test_a_head_on_the_sink_cannot_be_judged(planted: Callable, verdict_on: Callable) -> None:
     planted([mixture((0.6, copies), sink=0.99)])
-    found = asked(copies)
+    found = verdict_on(copies)
     assert found.facts["verdict"] == OPEN
     assert np.isnan(numbers(found)["share of what is left"])
