@@ -24,6 +24,7 @@ CASES = {
     "score -m roles": "score {model} -m roles",
     "profile": "profile {model}",
     "head": "head {model} L3H4",
+    "judge": "judge {model} L3H4=induction",
     "atlas": "atlas {model} -o {out}.html",
     "texts categories": "texts categories {model} --file {treebank}",
     "cache": "cache {model}",

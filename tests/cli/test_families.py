@@ -103,8 +103,8 @@ def test_a_folder_with_a_name_like_a_commands_is_a_model(errors, tmp_path, monke
     assert "pair has no config.json" in line
 
 
-def test_the_help_lists_at_most_22_commands_soon_and_without_torch() -> None:
-    assert len(main.commands) <= 22
+def test_the_help_lists_at_most_24_commands_soon_and_without_torch() -> None:
+    assert len(main.commands) <= 24
     code = (
         "import sys, time; from interp.cli.main import main;"
         "main(['--help'], standalone_mode=False);"

@@ -49,6 +49,7 @@ evaluate faithfulness {MODEL} --file {{few}} -m rollout,gradient_x_input
 evaluate plausibility {MODEL} --file {{rationales}} -m rollout,gradient_x_input
 evaluate sanity {MODEL} --file {{few}} -m rollout,gradient_x_input
 head {MODEL} L1H0 --corpus {{documents}}
+judge {MODEL} L1H0=induction --corpus {{documents}} --set n_documents=8
 importance ablate {MODEL} {GAME}
 importance gates {MODEL} {GAME} --set steps=4 --random 2
 importance rank {MODEL} {GAME}

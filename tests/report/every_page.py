@@ -121,6 +121,7 @@ PAGES: dict[str, tuple[str, Maker]] = {
         "interp.report.circuit_graph:circuit_page",
         example("interp.circuits.result.Circuit"),
     ),
+    "verdict": ("interp.report.printed.hypothesis:hypothesis_page", example("Verdict")),
     "differences": ("interp.report.differences_page:differences_page", differences),
     "several_differences": ("interp.report.several_page:several_page", several_differences),
     "models": ("interp.report.models_page:models_page", models),
