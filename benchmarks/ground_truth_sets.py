@@ -120,12 +120,11 @@ def _folder_table(rows: Sequence[dict[str, Any]]) -> str:
         mine = [row for row in rows if (row["model"], row["task"]) == at]
         said, low, high, fresh = np.array([row["share"] for row in mine]).T
         random = np.array([row["random"] for row in mine])
-        nodes, edges = np.mean([row["size"] for row in mine], axis=0)
         inside = int(((low <= fresh) & (fresh <= high)).sum())
-        as_much = int((random >= fresh[:, None]).sum())
-        text += f"| {' | '.join(at)} | {len(mine)} | {nodes:.1f} | {edges:.1f} | {said.mean():.2f}"
+        size = " | ".join(f"{x:.1f}" for x in np.mean([row["size"] for row in mine], axis=0))
+        text += f"| {' | '.join(at)} | {len(mine)} | {size} | {said.mean():.2f}"
         text += f" | {fresh.mean():.2f} | {inside} | {random.mean():.2f}"
-        text += f" | {as_much} of {random.size} |\n"
+        text += f" | {int((random >= fresh[:, None]).sum())} of {random.size} |\n"
     return text
 
 

@@ -101,7 +101,7 @@ def judge(
         PromptError: the corpus cannot be read, or has too few distinct documents.
         UnknownName: there is no such head or rule.
 
-    Reference: Ramdas et al. 2017 (arXiv 1710.00499) for LORD++.
+    Reference: Ramdas et al. 2017 (arXiv 1710.00499), Waudby-Smith, Ramdas 2024 (arXiv 2010.09686).
     """
     loaded = one_model(model)
     said = read_hypothesis(hypothesis, loaded, head)
@@ -113,9 +113,9 @@ def judge(
     books = QuestionLedger(Path(questions), {"model": str(provenance["content_hash"])})
     size = {"n_queries": n_queries, "max_length": max_length, "seed": seed}
     with books.turn() as turn:
-        more = 0 if corpus in (None, SAMPLED) else WORDS
-        drawn = n_documents + n_documents // 2 + len(turn.used) + more
-        size["n_documents"] = drawn
+        written = corpus is None or (isinstance(corpus, str) and corpus == SAMPLED)
+        more = 0 if written else WORDS
+        size["n_documents"] = n_documents + n_documents // 2 + len(turn.used) + more
         sample = text_sample(loaded, sites, corpus, field, None, progress, **size)
         if corpus is None and sample.written:  # as many as are needed
             sample = text_sample(loaded, sites, SAMPLED, field, None, progress, **size)
