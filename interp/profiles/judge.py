@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.stats import norm
 
 from interp.core.columns import with_noun
 from interp.core.errors import OptionError, PromptError
@@ -341,9 +340,9 @@ class _Numbers:
     ) -> None:
         """Add a number, whose interval is widened by the spread of refits, as variances add up."""
         apart = np.array(number.quantiles) - number.value
-        if refits is not None:
-            tails = norm.ppf(PROBABILITIES)
-            apart = np.copysign(np.hypot(apart, tails * refits.std(ddof=1)), tails)
+        of_documents = np.diff(apart[[PROBABILITIES.index(p) for p in (0.16, 0.84)]])
+        if refits is not None and of_documents > 0:
+            apart *= np.hypot(1, np.diff(np.quantile(refits, (0.16, 0.84))) / of_documents)
         ends = Number(number.value, tuple((number.value + apart).tolist()))
         self.quantiles.append(ends.quantiles)
         row = {"number": name, "score": ends.value, "low": ends.low, "high": ends.high}
