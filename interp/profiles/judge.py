@@ -16,7 +16,7 @@ from interp.core.columns import with_noun
 from interp.core.errors import OptionError, PromptError
 from interp.core.presenter import present
 from interp.core.result_rows import ResultRows
-from interp.core.statistics import RatioBootstrap
+from interp.core.statistics import RatioBootstrap, percentile_interval
 from interp.model.content import model_provenance
 from interp.model.model_argument import one_model
 from interp.model.precision import on_its_device
@@ -342,7 +342,7 @@ class _Numbers:
         apart = np.array(number.quantiles) - number.value
         of_documents = np.diff(apart[[PROBABILITIES.index(p) for p in (0.16, 0.84)]])
         if refits is not None and of_documents > 0:
-            apart *= np.hypot(1, np.diff(np.quantile(refits, (0.16, 0.84))) / of_documents)
+            apart *= np.hypot(1, np.diff(percentile_interval(refits, (0.16, 0.84))) / of_documents)
         ends = Number(number.value, tuple((number.value + apart).tolist()))
         self.quantiles.append(ends.quantiles)
         row = {"number": name, "score": ends.value, "low": ends.low, "high": ends.high}
