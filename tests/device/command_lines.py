@@ -49,7 +49,6 @@ evaluate faithfulness {MODEL} --file {{few}} -m rollout,gradient_x_input
 evaluate plausibility {MODEL} --file {{rationales}} -m rollout,gradient_x_input
 evaluate sanity {MODEL} --file {{few}} -m rollout,gradient_x_input
 head {MODEL} L1H0 --corpus {{documents}}
-judge {MODEL} L1H0=induction --corpus {{documents}} --set n_documents=8
 importance ablate {MODEL} {GAME}
 importance gates {MODEL} {GAME} --set steps=4 --random 2
 importance rank {MODEL} {GAME}
@@ -78,6 +77,7 @@ view {MODEL} --text {{text}} -o {{out}}/view.html
 """.strip().splitlines()
 WITHOUT = {
     "completion": "runs no model",
+    "judge": "a second question is judged on other documents",
     "evaluate harness": "its tasks are of another package; tests/causal/harness",
     "explore": "a server, which runs until it is stopped; tests/report/test_explore_api.py",
     "list methods": "runs no model",
