@@ -240,6 +240,44 @@ def value_read(edges, mask, layer, norm="freeze"):
     return seen[-1]
 
 
+def read_by_read(*args, in_place: bool, whole: bool) -> EdgeRun:
+    """A run in which every reader has its own input, and nothing is replaced where it is written."""
+    return EdgeRun(*args)
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, *NORMED])
+def test_parts_that_are_replaced_as_a_whole_need_not_run(name, monkeypatch) -> None:
+    """Heads, MLP, or all of a layer, also beside further cut edges; the first run keeps them."""
+    graph = graph_of(name)
+    edges = EdgeForward(graph, CLEAN, CORRUPTED, read_at=[[3, 9], [9]])
+    generator = torch.Generator().manual_seed(1)
+    chance = torch.rand(graph.full().shape, generator=generator)
+    bases = [graph.full() * (chance < share) for share in (1.0, 0.7, 0.2)]
+    masks = []
+    for layer in graph.layers:
+        heads = graph.heads_of(layer)
+        ends = [(heads.start, heads.stop)]
+        if layer.has_mlp:
+            ends += [(heads.stop, heads.stop + 1), (heads.start, heads.stop + 1)]
+        ends += [(heads.start, heads.start + 1)]  # some heads of a layer must still run
+        for first, end in ends:
+            for base in bases:
+                masks.append(base.clone())
+                masks[-1][:, first:end] = 0
+    fast = [edges.run(mask) for _ in range(2) for mask in masks]
+    kept = {path for path, out in edges.outputs.items() if out is not None}
+    assert {
+        layer.site.module for layer in graph.layers if layer.site in edges.reuse.attention
+    } <= kept
+
+    monkeypatch.setattr("interp.circuits.edge_forward.EdgeRun", read_by_read)
+    for one, two, mask in zip(fast[: len(masks)], fast[len(masks) :], masks, strict=True):
+        slow = edges.run(mask)
+        for prompt, positions in enumerate(([3, 9], [9])):
+            close(one[prompt, positions], slow[prompt, positions])
+            close(two[prompt, positions], slow[prompt, positions])
+
+
 @pytest.mark.parametrize("name", [*FAMILIES, *NORMED])
 def test_a_node_replaced_where_it_writes_equals_its_edges_patched_one_by_one(
     name, monkeypatch
@@ -261,9 +299,6 @@ def test_a_node_replaced_where_it_writes_equals_its_edges_patched_one_by_one(
     if alone is not None:  # the same numbers, in the order of prompts, positions and ids
         rows = torch.cat([fast[:-1, 0, [3, 9]], fast[:-1, 1, [9]]], 1)
         close(alone, rows[..., [7, 2]])
-
-    def read_by_read(*args, in_place: bool, whole: bool) -> EdgeRun:
-        return EdgeRun(*args)
 
     monkeypatch.setattr("interp.circuits.edge_forward.EdgeRun", read_by_read)
     edges.wanted = None

@@ -56,6 +56,11 @@ def after_copies(ids):
     return 0.9 * named + 0.1 * rest
 
 
+def evenly(ids):
+    """Return even attention to all earlier tokens."""
+    return np.tril(np.ones((len(ids), len(ids)))) / np.arange(1, len(ids) + 1)[:, None]
+
+
 AFTER, BEFORE = mixture((0.9, induction)), mixture((0.9, previous))
 HEADS = [AFTER, BEFORE, mixture((0.6, copies)), by_half(AFTER, elsewhere)]
 LISTED = [{"keys": "previous", "share": 0.4}, {"keys": "duplicate_token"}]
@@ -206,6 +211,9 @@ def test_a_pattern_in_place_of_itself_restores_the_loss(verdict_on: Callable) ->
     assert found["share of what is left"] > 0.99
     assert found["causal share"] == pytest.approx(1, abs=0.01)
     assert found["loss without the pattern"] > 0.5
+    flat = numbers(verdict_on(evenly, "L1H0", corpus, model=model))
+    assert flat["causal share"] == pytest.approx(0, abs=0.01)
+    assert flat["loss without the pattern"] == pytest.approx(found["loss without the pattern"])
 
 
 @pytest.mark.slow
