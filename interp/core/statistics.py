@@ -27,6 +27,8 @@ DRAWS = 2000
 """Default number of bootstrap draws."""
 EXACT_FLIPS = 14
 """Largest number of differences for which all sign arrangements are enumerated."""
+STAKES = (0.2, 0.5, 0.8)
+"""Parts of the largest bet on a mean, played side by side."""
 RANDOM_FLIPS = 19_999
 """Number of random sign arrangements for more differences."""
 
@@ -333,6 +335,21 @@ def least_sign_flip_p(n: int, flips: int = RANDOM_FLIPS) -> float:
     if n == 0:
         return 1.0
     return 2.0 / 2**n if n <= EXACT_FLIPS else 1.0 / (flips + 1)
+
+
+def mean_above_p(x: Float[Array, " unit"], least: float, stakes: Sequence[float] = STAKES) -> float:
+    """Compute the p value of the null that numbers between 0 and 1 have a mean of at most `least`.
+
+    It is one over the money that bets on larger numbers make, of one at the start, and assumes only
+    that the units are independent: under the null no bet gains on average. Stakes are parts of the
+    largest bet, chosen before the numbers are seen; the money is shared among them.
+
+    Reference: Waudby-Smith and Ramdas 2024, "Estimating means of bounded random variables by
+    betting" (arXiv 2010.09686).
+    """
+    bets = np.asarray(stakes)[:, None] / least
+    money = np.exp(np.log1p(bets * (x - least)).sum(1)).mean()
+    return float(min(1.0, 1.0 / money))
 
 
 def holm(p: Float[Array, " test"], groups: Sequence[str] | None = None) -> Float[Array, " test"]:

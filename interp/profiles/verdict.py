@@ -18,6 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from interp.core.statistics import mean_above_p
+
 HOLDS, IN_PART, NOT, OPEN = (
     "holds",
     "holds in part",
@@ -28,23 +30,7 @@ SHARES = {HOLDS: 0.5, IN_PART: 0.1}
 """Mean share of what the reference leaves that each word asks for."""
 AGAINST = 0.05  # level of the statement that a hypothesis does not hold
 MOST = 100_000  # documents above which a needed number is not stated
-STAKES = (0.2, 0.5, 0.8)
-"""Parts of the largest bet, which are played side by side with a third of the money each."""
 DocumentSums = Mapping[str, Float[np.ndarray, " document"]]
-
-
-def mean_above_p(
-    shares: Float[np.ndarray, " document"], least: float, stakes: tuple[float, ...] = STAKES
-) -> float:
-    """Return a p-value of the null that numbers between 0 and 1 have a mean of `least` at most.
-
-    It is one over the money that bets on larger numbers make, of one at the start (Waudby-Smith and
-    Ramdas 2024, arXiv 2010.09686). Under the null no bet gains on average, so that it is at most a
-    level with at most that chance. The stakes are parts of the largest bet.
-    """
-    bets = np.asarray(stakes)[:, None] / least
-    money = np.exp(np.log1p(bets * (shares - least)).sum(1)).mean()
-    return float(min(1.0, 1.0 / money))
 
 
 def shares_of(

@@ -174,6 +174,16 @@ def test_ratios_of_means() -> None:
     assert draws.gain(whole, whole, 0 * whole)[1] == 1.0
 
 
+@holds("mean_above_p")
+def test_bets_on_a_mean() -> None:
+    x, least = RNG.random(9).round(3), 0.3
+    money = [math.prod(1 + stake / least * (one - least) for one in x) for stake in (0.2, 0.5, 0.8)]
+    assert core.mean_above_p(x, least) == pytest.approx(min(1, 3 / sum(money)))
+    assert core.mean_above_p(np.array([1.0, 1.0]), 0.5, (0.99,)) == pytest.approx(1 / 1.99**2)
+    assert core.mean_above_p(np.full(5, least), least) == 1
+    assert core.mean_above_p(np.zeros(5), least) == 1
+
+
 @holds("sign_flip_p", "sign_flip_ps", "_signs", "least_sign_flip_p", "paired_p")
 def test_sign_flips() -> None:
     x = X[:, :7].copy()

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from interp.core.statistics import mean_above_p
 from interp.profiles import verdict
 from interp.profiles.ledger import QuestionLedger
 from interp.profiles.online_levels import OnlineLevels
-from interp.profiles.verdict import HOLDS, IN_PART, SHARES, mean_above_p
+from interp.profiles.verdict import HOLDS, IN_PART, SHARES
 
 
 def _few_bad(rng: np.random.Generator, size: tuple[int, int]) -> np.ndarray:
