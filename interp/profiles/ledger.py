@@ -1,6 +1,6 @@
-"""Ledger of the hypotheses asked about one model and corpus, each with its level and verdict.
+"""Ledger of the hypotheses asked about one model, each with its documents, level and verdict.
 
-    ledger = QuestionLedger(folder, {"model": model_hash, "corpus": corpus_hash})
+    ledger = QuestionLedger(folder, {"model": model_hash})
     with ledger.turn() as turn:
         fresh = [key for key in keys if key not in turn.used]
         ...
@@ -22,7 +22,7 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from numbers import Real
 from pathlib import Path
@@ -91,17 +91,19 @@ class QuestionTurn:
 
 
 class QuestionLedger:
-    """Append-only file of the questions about one model and corpus, shared between processes.
+    """Append-only file of the questions about one subject, shared between threads and processes.
 
-    `about` names both, by their hashes; another `about` has another file in the folder. `alpha` is
-    the false discovery rate of every stream.
+    `about` names it by hashes, such as that of a model; another `about` has another file in the
+    folder. `alpha` is the false discovery rate of every stream. Its lock is that of the package
+    filelock, which also holds on Windows and between threads: `interp.core.locks` does not, where a
+    second computation costs only time.
     """
 
     def __init__(
         self, folder: str | os.PathLike, about: Mapping[str, str], *, alpha: float = ALPHA
     ) -> None:
         if not about or not all(isinstance(x, str) for pair in about.items() for x in pair):
-            raise OptionError(f"about={about!r} must name the model and the corpus, as texts")
+            raise OptionError(f"about={about!r} must name its subject, as texts")
         self.levels = OnlineLevels(float(alpha))
         said = dict(sorted(about.items()))
         name = _sha256(json.dumps(said).encode())[:16]
@@ -112,26 +114,6 @@ class QuestionLedger:
     def questions(self) -> list[dict[str, Any]]:
         """Return the questions so far, as the file states them."""
         return self.read()[0].questions
-
-    def used(self) -> set[str]:
-        """Return the keys of the documents used so far."""
-        return self.read()[0].used
-
-    def next_levels(self, streams: Iterable[str]) -> dict[str, float]:
-        """Return the level of the next test of each stream."""
-        asked, _ = self.read()
-        return {stream: asked.level(stream) for stream in streams}
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return the questions as rows of a table; None where a stream was not tested."""
-        questions = self.questions()
-        streams = dict.fromkeys(stream for question in questions for stream in question["p"])
-        return [
-            {name: question[name] for name in ("number", "asked", "verdict")}
-            | {f"{x} {s}": question[x].get(s) for s in streams for x in ("p", "level")}
-            | {"time": question["time"]}
-            for question in questions
-        ]
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[QuestionTurn]:

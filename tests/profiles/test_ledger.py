@@ -25,6 +25,7 @@ from interp.profiles.ledger import QuestionLedger
 from interp.profiles.online_levels import OnlineLevels
 
 ABOUT = {"model": "m" * 16, "corpus": "c" * 16}
+KEYS = ("number", "asked", "documents", "p", "level", "found", "verdict", "time", "before")
 P = [0.4, 1e-6, 0.9, 1e-5, 0.02, 1e-9, 1.0]
 
 
@@ -35,6 +36,13 @@ def ask(ledger: QuestionLedger, p: float | None, *, stream: str = "holds", n: in
         return turn.write(
             asked=f"ünïcode\n{turn.number}", documents=documents, p=p_values, verdict=stream
         )
+
+
+def used(ledger: QuestionLedger) -> set[str]:
+    """Return the documents of all questions, which are those that a turn knows as used."""
+    with ledger.turn() as turn:
+        assert turn.used == {d for question in ledger.questions() for d in question["documents"]}
+        return {*turn.used}
 
 
 @pytest.fixture
@@ -64,10 +72,11 @@ def test_a_line_states_the_question(full: QuestionLedger) -> None:
     ]
     expected = [OnlineLevels().level(t, [x for x in (2, 4, 6) if x < t]) for t in range(1, 9)]
     assert [q["level"]["holds"] for q in questions] == expected[:7]
-    assert full.next_levels(["holds", "in part"]) == {"holds": expected[7], "in part": expected[0]}
+    with full.turn() as turn:
+        assert (turn.level("holds"), turn.level("in part")) == (expected[7], expected[0])
     assert questions[2]["asked"] == "ünïcode\n3"
     assert questions[2]["documents"] == ["d4", "d5"]
-    assert full.used() == {f"d{i}" for i in range(14)}
+    assert used(full) == {f"d{i}" for i in range(14)}
     lines = full.path.read_bytes().splitlines()
     assert json.loads(lines[0])["about"] == ABOUT
     for line, before in zip(lines[1:], lines, strict=False):
@@ -81,19 +90,17 @@ def test_a_stream_that_is_not_tested_takes_no_step(ledger: QuestionLedger) -> No
     ask(ledger, None)
     assert ask(ledger, 1e-7, stream="in part")["level"]["in part"] == OnlineLevels().level(1, ())
     assert ask(ledger, 0.5)["level"]["holds"] == OnlineLevels().level(2, [1])
-    rows = ledger.rows()
-    assert [row["number"] for row in rows] == [1, 2, 3, 4]
-    assert [row["p holds"] for row in rows] == [1e-6, None, None, 0.5]
-    assert [row["p in part"] for row in rows] == [None, None, 1e-7, None]
-    assert list(rows[0]) == [
-        *("number", "asked", "verdict"),
-        *("p holds", "level holds", "p in part", "level in part", "time"),
-    ]
+    asked = ledger.questions()
+    assert [question["number"] for question in asked] == [1, 2, 3, 4]
+    assert [question["p"].get("holds") for question in asked] == [1e-6, None, None, 0.5]
+    assert [question["p"].get("in part") for question in asked] == [None, None, 1e-7, None]
+    assert set(asked[0]) == set(KEYS)
 
 
 def test_a_ledger_that_was_never_written_is_empty(ledger: QuestionLedger) -> None:
-    assert (ledger.questions(), ledger.used(), ledger.rows()) == ([], set(), [])
+    assert ledger.questions() == []
     assert not ledger.path.parent.exists()
+    assert used(ledger) == set()
 
 
 def test_another_subject_is_another_file(full: QuestionLedger) -> None:
@@ -107,7 +114,7 @@ def test_another_subject_is_another_file(full: QuestionLedger) -> None:
     with pytest.raises(OptionError, match=r"line 1: it is not the header .*0\.1"):
         QuestionLedger(full.path.parent, ABOUT, alpha=0.1).questions()
     for about in ({}, {"model": 3}):
-        with pytest.raises(OptionError, match=r"must name the model and the corpus"):
+        with pytest.raises(OptionError, match=r"must name its subject"):
             QuestionLedger(full.path.parent, about)
 
 
@@ -200,7 +207,7 @@ def test_two_writers_share_no_number_document_or_level(ledger: QuestionLedger) -
     questions = ledger.questions()
     assert [q["number"] for q in questions] == list(range(1, 41))
     assert {q["asked"] for q in questions} == {"a", "b"}
-    assert sum(len(q["documents"]) for q in questions) == len(ledger.used()) == 120
+    assert sum(len(q["documents"]) for q in questions) == len(used(ledger)) == 120
     assert [q["level"]["holds"] for q in questions] == [
         OnlineLevels().level(t, ()) for t in range(1, 41)
     ]
@@ -247,7 +254,7 @@ def test_a_line_cut_short_by_a_kill_is_removed(ledger: QuestionLedger, n: int) -
         cut = cut.partition(b"\n")[2] or cut
     assert cut
     assert not cut.endswith(b"\n")
-    assert "late" not in ledger.used()
+    assert "late" not in used(ledger)
     with pytest.warns(KeptWarning, match=r"jsonl was cut short; it is moved to .*\.jsonl\.cut$"):
         assert ask(ledger, 0.5)["number"] == n + 1
     assert ledger.path.with_name(f"{ledger.path.name}.cut").read_bytes() == cut
@@ -362,7 +369,7 @@ def test_damage_is_refused(
     full.path.write_bytes(content)
     where = f"{full.path.name}, line {line}: .*{text}.*; restore the file, or give a new folder"
     try:
-        for use in (full.questions, full.used, full.rows, lambda: ask(full, 0.5)):
+        for use in (full.questions, lambda: used(full), lambda: ask(full, 0.5)):
             with pytest.raises(OptionError, match=where):
                 use()
         assert full.path.read_bytes() == content
