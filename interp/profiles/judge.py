@@ -115,9 +115,8 @@ def judge(
         written = corpus is None or (isinstance(corpus, str) and corpus == SAMPLED)
         more = 0 if written else WORDS
         size["n_documents"] = n_documents + n_documents // 2 + len(turn.used) + more
-        sample = text_sample(loaded, sites, corpus, field, None, progress, **size)
-        if corpus is None and sample.written:  # as many as are needed
-            sample = text_sample(loaded, sites, SAMPLED, field, None, progress, **size)
+        most = size["n_documents"]  # texts that the model writes: as many as are needed
+        sample = text_sample(loaded, sites, corpus, field, None, progress, most, **size)
         dealt = _Dealt.of(sample.windows, turn.used, n_documents)
         if len(dealt.fresh) < LEAST:
             raise PromptError(
@@ -175,8 +174,8 @@ def judge(
 class _Dealt:
     """Documents of one question: those that fit, those that judge, and the number of fresh ones.
 
-    The first documents fit, always the same ones; a document of a cluster with one that fits, or
-    that judged an earlier question, is not fresh.
+    The first documents fit. A document that judged an earlier question is not fresh, and neither is
+    a near copy of it, or of one that fits.
     """
 
     fits: Sequence[TextWindow]
@@ -205,14 +204,14 @@ class _Dealt:
 
 @dataclass(frozen=True, eq=False)
 class _Answer:
-    """What one question found, before it is put into words.
+    """Measurements of one question, before they are put into words.
 
     Args:
         pages: reader of documents.
         dealt: the documents.
         fit: the row models.
         read: documents that judge, as they were read.
-        every: divergence of each of them from every row model, by head.
+        nats: divergence of each of them from every row model, `[document, head]`.
         reference: row model that the hypothesis improves on.
         judged: row model of the hypothesis.
         controls: row models that should be worse.
@@ -224,7 +223,7 @@ class _Answer:
     dealt: _Dealt
     fit: ClaimFit
     read: Sequence[ClaimPage]
-    every: Sequence[Mapping[str, np.ndarray]]
+    nats: Mapping[str, Float[np.ndarray, "document head"]]
     reference: str
     judged: str
     controls: tuple[str, ...]
@@ -248,19 +247,20 @@ class _Answer:
         fit, read = ClaimFit(read[: len(fits)], head, pages.seed), read[len(fits) :]
         held = attention_on_entries(said, read, head)
         every = [fit.nats(page) for page in read]
-        nats = {name: np.stack([x[name][head] for x in every]) for name in every[0]}
+        nats = {name: np.stack([x[name] for x in every]) for name in every[0]}
         reference = "even" if said.positional else "position"
         judged = "alone" if said.positional else "with_position"
         controls = ("random_alone" if said.positional else "random_keys",)
         if not all(torch.equal(page.claim, page.other) for page in read):
             controls = (*controls, f"other_text_{judged}")
-        tested = Tested.of(nats, reference, judged, controls)
-        return cls(pages, dealt, fit, read, every, reference, judged, controls, held, tested)
+        own = {name: values[:, head] for name, values in nats.items()}
+        tested = Tested.of(own, reference, judged, controls)
+        return cls(pages, dealt, fit, read, nats, reference, judged, controls, held, tested)
 
     def numbers(self, seed: int) -> _Numbers:
         """Return the numbers of the verdict, with their intervals."""
         head, site, said = self.fit.head, self.pages.site, self.pages.hypothesis
-        nats = {name: np.stack([x[name][head] for x in self.every]) for name in self.every[0]}
+        nats = {name: values[:, head] for name, values in self.nats.items()}
         refitted = [self.fit.refitted(page) for page in self.read]
         spread = {name: np.stack([x[name] for x in refitted]) for name in refitted[0]}
         numbers = _Numbers(len(self.read), seed, [], [])
@@ -273,10 +273,8 @@ class _Answer:
             numbers.ratio(f"even attention: {entry.name}", self.held["even"][:, at], weight)
         others = [h for h in range(site.n_heads) if h != head]
         if others:
-            under, best = (
-                np.stack([x[name] for x in self.every])[:, others].sum(0)
-                for name in (self.reference, self.judged)
-            )
+            names = (self.reference, self.judged)
+            under, best = (self.nats[name][:, others].sum(0) for name in names)
             shares = 1 - best[under > 0] / under[under > 0]
             numbers.alone(OTHERS, float(np.median(shares)) if len(shares) else np.nan)
         model = self.pages.model

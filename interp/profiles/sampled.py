@@ -48,15 +48,23 @@ _ROWS = 32  # texts written at once, always as many, so that their number change
 
 
 def text_sample(
-    model: Model, sites: Any, source: Any, field: str, resume: Any, progress: Any, **options: Any
+    model: Model,
+    sites: Any,
+    source: Any,
+    field: str,
+    resume: Any,
+    progress: Any,
+    most: int = N_TEXTS,
+    **options: Any,
 ) -> Sample:
     """Return a sample of a corpus, of the bundled texts, or of texts that the model writes.
 
-    Its facts hold the loss per token on it and, of written texts, why and how they were written.
+    A model that was not asked to writes `most` texts at most. The facts hold the loss per token
+    and, of written texts, why and how they were written.
     """
     prediction, why, texts = prediction_of(model, sites, options["seed"]), "", []
     if source is None or (isinstance(source, str) and source == SAMPLED):
-        choice = _Choice(model, prediction, source is not None, options, progress)
+        choice = _Choice(model, prediction, source is not None, options, progress, most)
         why, texts = choice.kept(resume)
         source = texts or BUNDLED
     corpus = source if isinstance(source, DocumentCorpus) else DocumentCorpus(source, field=field)
@@ -80,6 +88,7 @@ class _Choice:
     asked: bool  # for texts that the model writes
     options: Mapping[str, Any]
     progress: Progress | None
+    most: int = N_TEXTS  # texts, if nobody asked for them
 
     def kept(self, resume: Any) -> tuple[str, list[list[int]]]:
         """Return what `chosen` returns, or what another process or an earlier run kept of it."""
@@ -106,7 +115,7 @@ class _Choice:
         why = "" if self.asked else self.why_foreign(bool(cannot))
         if cannot or not (self.asked or why):
             return why, []
-        n = n if self.asked else min(n, N_TEXTS)
+        n = n if self.asked else min(n, self.most)
         texts = write_texts(model, n, self.options, self.progress)
         distinct = {*copy_clusters([ids for ids in texts if len(ids) >= SHORTEST])}
         if not self.asked and len(distinct) < FEWEST:
