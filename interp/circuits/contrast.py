@@ -110,7 +110,7 @@ class ContrastTask:
 
     @property
     def many_clusters(self) -> bool:
-        """Whether there are clusters enough to hold some out and to test effects over them."""
+        """True if there are clusters enough to hold some out and to test effects over them."""
         return len(set(self.clusters or ())) >= 2 * LEAST_TEMPLATES
 
     @property

@@ -1,4 +1,4 @@
-"""What the nodes of a circuit do on its first pair: where they look, why, and what they write."""
+"""Activity of a circuit's nodes on its first pair: where they look, why, and what they write."""
 
 from __future__ import annotations
 

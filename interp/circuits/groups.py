@@ -42,12 +42,12 @@ class HeadGroup:
 
     @property
     def joint(self) -> Float[Array, " prompt"]:
-        """What each pair loses without all of them."""
+        """Loss of each pair without all of them."""
         return self.lost[frozenset(self.heads)]
 
     @property
     def beyond(self) -> Float[Array, " prompt"]:
-        """What is lost without all beyond the sum of what is lost without each."""
+        """Loss without all, beyond the sum of the losses without each."""
         return self.joint - sum(self.lost[frozenset([x])] for x in self.heads)
 
     def share_of(self, head: str) -> Float[Array, " prompt"]:

@@ -1,4 +1,4 @@
-"""What matters for a task: nodes and edges whose removal changes it, corrected for all tried.
+"""Nodes and edges that matter for a task: those whose removal changes it, corrected for all tried.
 
 A node matters if the task changes without it alone, without it while the head that stands in for it
 is patched, or without the whole group of heads that stand in for each other. Effects alone are

@@ -132,7 +132,7 @@ class NodeSet:
 
     @property
     def reached(self) -> bool:
-        """Whether the set keeps what was asked on the pairs that chose it."""
+        """True if the set keeps what was asked on the pairs that chose it."""
         return bool(reaches(self.asked and 1 - self.asked, abs(1 - self.share.own)))
 
     @property

@@ -1,4 +1,4 @@
-"""What the readers of a residual graph read when its edges carry the values of two runs."""
+"""Inputs of the readers of a residual graph when its edges carry the values of two runs."""
 
 from __future__ import annotations
 

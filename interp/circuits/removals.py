@@ -1,4 +1,4 @@
-"""What a set of nodes keeps without some of them, beside what the model keeps without them."""
+"""Shares that a set of nodes and the model keep without some of the nodes."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class Gate(io.TextIOBase):
 
     @property
     def errors(self) -> str | None:  # type: ignore[override]
-        """How the other stream treats what its encoding lacks."""
+        """Treatment of characters that the other stream's encoding lacks."""
         return self.stream.errors
 
 

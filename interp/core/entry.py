@@ -131,7 +131,7 @@ def _statements(path: Path) -> list[ast.stmt]:
 
 @dataclass(frozen=True)
 class _Stated:
-    """What a function declares; `shared` are the options of its family, which come first."""
+    """Declarations of a function; `shared` are the options of its family, which come first."""
 
     kind: str
     doc: str

@@ -25,7 +25,7 @@ _COPIES = 8  # tensors of the width of the stream that a waiting batch holds, at
 
 
 class EditableModel(Protocol):
-    """What is needed to know of a model before its batches run in several threads."""
+    """Properties of a model that are needed before its batches run in several threads."""
 
     module: nn.Module
 

@@ -245,7 +245,7 @@ class RandomWeights:
 
     @cached_property
     def _by_part(self) -> Initialisation | None:
-        """How parts are drawn; None, with a warning, where they cannot be drawn apart."""
+        """Way in which parts are drawn; None, with a warning, where they cannot be drawn apart."""
         from interp.model.initialisation import NotApart, initialisation
         from interp.model.skeleton import parameter_bytes
 

@@ -1,4 +1,4 @@
-"""What a model loses if a head attends as a hypothesis says, in place of its own pattern."""
+"""Loss of a model in which a head attends as a hypothesis says, in place of its own pattern."""
 
 from __future__ import annotations
 

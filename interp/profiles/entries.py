@@ -33,7 +33,7 @@ class KeySet:
 
     @property
     def positional(self) -> bool:
-        """Whether it depends on positions alone."""
+        """True if it depends on positions alone."""
         return self.rule.positional
 
 

@@ -71,7 +71,7 @@ class KeyClaim:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """What is said of one head: entries, of which the first that names a key counts, or a program.
+    """Hypothesis about one head: entries, of which the first that names a key counts, or a program.
 
     Args:
         head: the head.
@@ -87,7 +87,7 @@ class Hypothesis:
 
     @property
     def positional(self) -> bool:
-        """Whether it claims something about positions, so that even attention is compared."""
+        """True if it says something about positions, so that even attention is its reference."""
         return self.program is not None or any(e.rule.positional for e in self.entries)
 
     def features(

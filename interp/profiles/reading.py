@@ -102,7 +102,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class CorpusWords:
-    """What the documents of a corpus say of words and tokens.
+    """Names and frequent tokens, as the documents of a corpus tell them.
 
     Args:
         names: words in small letters that are capitalised nearly wherever they stand inside a

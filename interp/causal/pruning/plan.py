@@ -1,4 +1,4 @@
-"""What a pruning run measures: the order of the players, how many are removed, on which prompts."""
+"""Measurements of a pruning run: order of the players, how many are removed, on which prompts."""
 
 from __future__ import annotations
 

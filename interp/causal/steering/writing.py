@@ -1,4 +1,4 @@
-"""What a model writes while heads are scaled, beside what it writes unchanged."""
+"""Texts that a model writes while heads are scaled, beside those that it writes unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each head adds to the residual stream: the one place that multiplies head outputs by W_O.
+"""Contributions of heads to the residual stream: the one place that multiplies head outputs by W_O.
 
 The heads of an attention add `z_h W_O` of the head, with a bias that belongs to none. Some families
 rescale this sum before it is added: by a factor (Granite), by a gain per entry (layer scale), or by
@@ -88,7 +88,7 @@ class HeadOutputs:
 
     @property
     def of_no_head(self) -> Float[Tensor, "*at d_model"]:
-        """What the attention adds that belongs to no head: biases."""
+        """Part of the attention's output that belongs to no head: biases."""
         if self.scale is None:
             return self.bias + self.shift
         return self.scale.to(self.bias)[..., None] * self.bias + self.shift

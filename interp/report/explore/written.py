@@ -1,4 +1,4 @@
-"""What a model writes after the latest prompt, with and without some heads."""
+"""Texts that a model writes after the latest prompt, with and without some heads."""
 
 from __future__ import annotations
 

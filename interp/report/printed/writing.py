@@ -1,4 +1,4 @@
-"""What a model writes with heads unchanged and changed, side by side."""
+"""Texts that a model writes with heads unchanged and changed, side by side."""
 
 from __future__ import annotations
 

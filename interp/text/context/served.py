@@ -1,4 +1,4 @@
-"""What can be computed of a model behind an address, found out by asking it."""
+"""Measurements that a model behind an address allows, found out by asking it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Possible:
 
 @dataclass(frozen=True)
 class EndpointCheck:
-    """What a served model allows.
+    """Measurements that a served model allows.
 
     Args:
         endpoint: the completions endpoint that was asked.
