@@ -241,7 +241,7 @@ def value_read(edges, mask, layer, norm="freeze"):
 
 
 def read_by_read(*args, in_place: bool, whole: bool) -> EdgeRun:
-    """A run in which every reader has its own input, and nothing is replaced where it is written."""
+    """Make a run that replaces nothing where it is written: every reader has its own input."""
     return EdgeRun(*args)
 
 
