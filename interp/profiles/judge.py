@@ -16,7 +16,7 @@ from interp.core.columns import with_noun
 from interp.core.errors import OptionError, PromptError
 from interp.core.presenter import present
 from interp.core.result_rows import ResultRows
-from interp.core.statistics import RatioBootstrap, percentile_interval
+from interp.core.statistics import RatioBootstrap, widened_quantiles
 from interp.model.content import model_provenance
 from interp.model.model_argument import one_model
 from interp.model.precision import on_its_device
@@ -113,9 +113,9 @@ def judge(
     size = {"n_queries": n_queries, "max_length": max_length, "seed": seed}
     with books.turn() as turn:
         written = corpus is None or (isinstance(corpus, str) and corpus == SAMPLED)
-        more = 0 if written else WORDS
-        size["n_documents"] = n_documents + n_documents // 2 + len(turn.used) + more
-        most = size["n_documents"]  # texts that the model writes: as many as are needed
+        # of texts that the model writes, as many as are needed
+        most = n_documents + n_documents // 2 + len(turn.used) + (0 if written else WORDS)
+        size["n_documents"] = most
         sample = text_sample(loaded, sites, corpus, field, None, progress, most, **size)
         dealt = _Dealt.of(sample.windows, turn.used, n_documents)
         if len(dealt.fresh) < LEAST:
@@ -340,7 +340,8 @@ class _Numbers:
         apart = np.array(number.quantiles) - number.value
         of_documents = np.diff(apart[[PROBABILITIES.index(p) for p in (0.16, 0.84)]])
         if refits is not None and of_documents > 0:
-            apart *= np.hypot(1, np.diff(percentile_interval(refits, (0.16, 0.84))) / of_documents)
+            of_fits = np.diff(widened_quantiles(refits, (0.16, 0.84), len(refits)))
+            apart *= np.hypot(1, of_fits / of_documents)
         ends = Number(number.value, tuple((number.value + apart).tolist()))
         self.quantiles.append(ends.quantiles)
         row = {"number": name, "score": ends.value, "low": ends.low, "high": ends.high}
