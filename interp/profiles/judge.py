@@ -113,7 +113,6 @@ def judge(
     size = {"n_queries": n_queries, "max_length": max_length, "seed": seed}
     with books.turn() as turn:
         written = corpus is None or (isinstance(corpus, str) and corpus == SAMPLED)
-        # of texts that the model writes, as many as are needed
         most = n_documents + n_documents // 2 + len(turn.used) + (0 if written else WORDS)
         size["n_documents"] = most
         sample = text_sample(loaded, sites, corpus, field, None, progress, most, **size)
