@@ -23,9 +23,12 @@ ENTER, ESCAPE, DOWN, RIGHT = "\ue007", "\ue00c", "\ue015", "\ue014"
 
 
 class Browser:
-    def __init__(self, address):
+    def __init__(self, address, scripts=True):
         self.address = address
         options = {"args": ["--headless=new", "--no-sandbox", "--disable-gpu"]}
+        self.scripts = scripts
+        if not scripts:
+            options["prefs"] = {"profile.managed_default_content_settings.javascript": 2}
         logs = {"performance": "ALL", "browser": "ALL"}
         asked = {"goog:chromeOptions": options, "goog:loggingPrefs": logs}
         started = self.call("POST", "", {"capabilities": {"alwaysMatch": asked}})
@@ -106,29 +109,26 @@ class Browser:
         for name, asked in (("setEmulatedMedia", media), ("setDeviceMetricsOverride", size)):
             self.call("POST", "/goog/cdp/execute", {"cmd": f"Emulation.{name}", "params": asked})
 
-    def scripts(self, on):
-        asked = {"cmd": "Emulation.setScriptExecutionDisabled", "params": {"value": not on}}
-        self.call("POST", "/goog/cdp/execute", asked)
-
     def screenshot(self):
         # a page just opened on a busy machine has no picture yet: two frames have to be drawn
         drawn = "const done = arguments[0];"
         drawn += "requestAnimationFrame(() => requestAnimationFrame(() => done(1)))"
-        self.call("POST", "/execute/async", {"script": drawn, "args": []})
+        if self.scripts:  # without them no frame answers
+            self.call("POST", "/execute/async", {"script": drawn, "args": []})
         asked = {"cmd": "Page.captureScreenshot", "params": {"captureBeyondViewport": True}}
         return base64.b64decode(self.call("POST", "/goog/cdp/execute", asked)["data"])
 
 
 @contextmanager
-def started() -> Iterator[Browser]:
-    """A browser, gone after the block."""
+def started(scripts: bool = True) -> Iterator[Browser]:
+    """A browser that runs the scripts of pages or does not, gone after the block."""
     with subprocess.Popen(
         ["chromedriver", "--port=0"], stdout=subprocess.PIPE, text=True
     ) as driver:
         try:
             line = next(line for line in driver.stdout if "successfully on port" in line)
             port = line.rstrip(".\n").rpartition(" ")[2]
-            opened = Browser(f"http://127.0.0.1:{port}/session")
+            opened = Browser(f"http://127.0.0.1:{port}/session", scripts)
             yield opened
             opened.call("DELETE", "")
         finally:

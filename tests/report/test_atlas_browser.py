@@ -324,15 +324,11 @@ def test_three_models_make_a_short_page(browser, atlas) -> None:
     assert browser.run("return document.querySelector('.said').getBoundingClientRect().top") < 900
 
 
-def test_a_browser_without_scripts_shows_maps_and_findings(browser, atlas) -> None:
-    browser.scripts(on=False)
-    try:
-        browser.open(atlas)
-    finally:
-        browser.scripts(on=True)
-    assert len(browser.screenshot()) > 5000
-    assert browser.run("return document.querySelectorAll('svg.map[tabindex]').length") == 0
-    assert browser.run("return document.querySelectorAll('.map .cells path').length") >= 9
+def test_a_browser_without_scripts_shows_maps_and_findings(scriptless, atlas) -> None:
+    scriptless.open(atlas)
+    assert len(scriptless.screenshot()) > 5000
+    assert scriptless.run("return document.querySelectorAll('svg.map[tabindex]').length") == 0
+    assert scriptless.run("return document.querySelectorAll('.map .cells path').length") >= 9
 
 
 @cache

@@ -305,15 +305,11 @@ def test_nodes_are_listed_in_the_order_of_the_printed_number(browser, tmp_path) 
     assert sum("out)" in text for text in numbers) == 2
 
 
-def test_without_scripts_the_picture_and_the_numbers_stay(browser, small_page) -> None:
-    browser.scripts(on=False)
-    try:
-        browser.open(small_page[0])
-        # nothing of the page's script ran, and the static picture stands
-        assert browser.run("return document.querySelectorAll('.graph svg').length") == 1
-        assert browser.run("return document.querySelectorAll('svg.circuit').length") == 0
-    finally:
-        browser.scripts(on=True)
+def test_without_scripts_the_picture_and_the_numbers_stay(scriptless, small_page) -> None:
+    scriptless.open(small_page[0])
+    # nothing of the page's script ran, and the static picture stands
+    assert scriptless.run("return document.querySelectorAll('.graph svg').length") == 1
+    assert scriptless.run("return document.querySelectorAll('svg.circuit').length") == 0
 
 
 def test_a_screen_reader_finds_no_serious_fault(browser, small_page) -> None:

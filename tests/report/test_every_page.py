@@ -132,15 +132,11 @@ def test_a_screen_reader_reads_every_picture(browser, written, name) -> None:
 
 
 @pytest.mark.parametrize("name", sampled(PAGES))
-def test_without_scripts_the_answer_and_the_numbers_stay(browser, written, name) -> None:
-    browser.emulate("light", 1400)
-    browser.scripts(on=False)
-    try:
-        browser.open(written(name))
-    finally:
-        browser.scripts(on=True)
-    assert browser.run("return document.querySelector('h1').getClientRects().length")
-    rows = browser.run(
+def test_without_scripts_the_answer_and_the_numbers_stay(scriptless, written, name) -> None:
+    scriptless.emulate("light", 1400)
+    scriptless.open(written(name))
+    assert scriptless.run("return document.querySelector('h1').getClientRects().length")
+    rows = scriptless.run(
         "return document.querySelectorAll('td, .map rect, .map path, dd, image').length"
     )
     assert rows > 0
