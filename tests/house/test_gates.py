@@ -25,7 +25,7 @@ ONLY = {
         "report/printed/attribution.py",  # captured
     },
     r"gzip|bz2|lzma|tarfile|zipfile|urlopen|requests\.get": {"profiles/sources.py"},
-    r"import httpx|httpx\.": {"text/context/request.py", "model/sources/nnsight.py"},
+    r"import httpx|httpx\.": {"core/request.py", "model/sources/nnsight.py"},
 }
 """What must stand in these files only."""
 

@@ -18,10 +18,10 @@ from jaxtyping import Bool
 from interp import __version__
 from interp.core.errors import LoadError, OptionError, PromptError
 from interp.core.protocols import Progress, silent
+from interp.core.request import asked
 from interp.core.result_rows import ResultRows
 from interp.core.standard_errors import standard_error
 from interp.core.ties import ordered
-from interp.text.context.request import asked
 from interp.text.context.ways import VISIBLE, fit_of_sets
 
 _NOISE = 0.05  # nats by which the same text may differ between two requests

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
-from interp.core.errors import InterpError, LoadError, error_line
+from interp.core.errors import InterpError
+from interp.core.request import served_model
 from interp.text.context.endpoint import Endpoint
-from interp.text.context.request import asked
 
 BEFORE, AFTER = "The cat sat on the mat. The cat sat on", " the mat."
 
@@ -61,19 +60,7 @@ def check_endpoint(url: str) -> EndpointCheck:
 
     Cost: Three requests.
     """
-    base, _, name = url.partition("#")
-    base = base.rstrip("/").removesuffix("/completions").removesuffix("/chat")
-    if not urlsplit(base).path:
-        base += "/v1"
-    try:
-        listed = asked(f"{base}/models", None)
-        models: tuple[str, ...] = tuple(str(one["id"]) for one in listed["data"])
-        why = f"{base}/models lists no models"
-    except (LoadError, KeyError, TypeError) as error:
-        models, why = (), error_line(error)
-    name = name or next(iter(models), "")
-    if not name:
-        raise LoadError(f"{why}; if the server runs, name the model after #, as in {base}#NAME")
+    base, name, models = served_model(url)
     where = Endpoint(f"{base}/completions", name)
     return EndpointCheck(where, models, (*_by_log_probabilities(where), NEEDS_WEIGHTS))
 

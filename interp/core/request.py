@@ -57,6 +57,27 @@ def asked(url: str, sent: Mapping[str, Any] | None, timeout: float = 60.0) -> An
     raise LoadError(message.replace(key, "[the key]") if key else message) from None
 
 
+def served_model(url: str) -> tuple[str, str, tuple[str, ...]]:
+    """Return the base of an API, the name of the model asked for, and all that the server lists.
+
+    The address may end with #NAME; the first model that is listed is taken if it does not.
+    """
+    base, _, name = url.partition("#")
+    base = base.rstrip("/").removesuffix("/completions").removesuffix("/chat")
+    if not urlsplit(base).path:
+        base += "/v1"
+    try:
+        listed = asked(f"{base}/models", None)
+        models: tuple[str, ...] = tuple(str(one["id"]) for one in listed["data"])
+        why = f"{base}/models lists no models"
+    except (LoadError, KeyError, TypeError) as error:
+        models, why = (), error_line(error)
+    name = name or next(iter(models), "")
+    if not name:
+        raise LoadError(f"{why}; if the server runs, name the model after #, as in {base}#NAME")
+    return base, name, models
+
+
 def _reply(url: str, sent: Mapping[str, Any] | None, key: str, end: float) -> Any:
     """Return the JSON that a server answers before a time of the monotonic clock."""
     import httpx2 as httpx

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from interp.core.errors import LoadError
-from interp.text.context.request import KEY, MOST, asked
+from interp.core.request import KEY, MOST, asked
 
 SECRET = "sk-SECRET"
 seen: list[tuple[str, str | None]] = []
