@@ -45,6 +45,8 @@ MODELS = {
     "with_position": ("position", "claim"),
     "random_keys": ("position", "random"),
     "random_alone": ("random",),
+    "other_sentence": ("position", "foreign"),
+    "other_sentence_alone": ("foreign",),
 }
 """Row models, and the features that each of them has."""
 _JUDGED = ("alone", "with_position")
@@ -61,8 +63,9 @@ class ClaimPage:
         window: the document.
         rows: the rows.
         claim: features of the hypothesis.
-        other: the same on the tokens of another document.
+        other: the same on the tokens of another document, for documents that judge.
         random: the same of random keys, as many for each query.
+        foreign: the same of a sentence about something else, if the hypothesis is a sentence.
     """
 
     window: TextWindow
@@ -70,11 +73,20 @@ class ClaimPage:
     claim: Float[Tensor, "feature row pos"]
     other: Float[Tensor, "feature row pos"]
     random: Float[Tensor, "feature row pos"]
+    foreign: Float[Tensor, "feature row pos"] | None = None
+
+    @property
+    def models(self) -> dict[str, tuple[str, ...]]:
+        """Row models whose features are known."""
+        known = self.foreign is not None
+        return {name: kinds for name, kinds in MODELS.items() if known or "foreign" not in kinds}
 
     def features(self, names: Sequence[str], **instead: Tensor) -> Features:
         """Return the features of one row model."""
         position = position_features(self.window.queries, len(self.window.ids))
         known = {"position": position, "claim": self.claim, "random": self.random} | instead
+        if self.foreign is not None:
+            known["foreign"] = self.foreign
         return Features.of(torch.cat([known[name] for name in names]))
 
 
@@ -94,9 +106,10 @@ class ClaimPages:
     ) -> None:
         self.model, self.site, self.reader = model, site, reader
         self.hypothesis, self.seed = hypothesis, seed
+        self.foreign = hypothesis.foreign(seed)
 
-    def page(self, window: TextWindow, other: TextWindow, number: int) -> ClaimPage:
-        """Run the model on one document and evaluate the hypothesis on it."""
+    def page(self, window: TextWindow, other: TextWindow | None, number: int) -> ClaimPage:
+        """Run the model on one document and evaluate the hypothesis on it, and on another one."""
         found: list[AttentionRows] = []
         read_rows(
             self.model,
@@ -106,15 +119,20 @@ class ClaimPages:
             [self.site],
         )
         [rows] = found
-        claim = self._features(window.ids, window)
-        tokens = np.resize(np.asarray(other.ids), len(window.ids)).tolist()
+        text, queries, said = self.reader.read(window.ids), window.queries, self.hypothesis
+        claim = elsewhere = said.features(text, queries)
+        if other is not None:
+            tokens = np.resize(np.asarray(other.ids), len(window.ids)).tolist()
+            elsewhere = said.features(self.reader.read(tokens), queries)
         rng = np.random.default_rng([self.seed, number, 17])
         return ClaimPage(
-            window, rows, claim, self._features(tokens, window), shuffled(claim, rows.visible, rng)
+            window,
+            rows,
+            claim,
+            elsewhere,
+            shuffled(claim, rows.visible, rng),
+            None if self.foreign is None else self.foreign.features(text, queries),
         )
-
-    def _features(self, ids: Sequence[int], window: TextWindow) -> Tensor:
-        return self.hypothesis.features(self.reader.read(ids), window.queries)
 
 
 def shuffled(
@@ -142,7 +160,7 @@ class ClaimFit:
         rng = np.random.default_rng([seed, 19])
         n = len(pages)
         drawn = redraw_counts(n, REFITS, rng)
-        fits = {name: self._fitted(name, np.ones(n)) for name in MODELS}
+        fits = {name: self._fitted(name, np.ones(n)) for name in pages[0].models}
         self.parameters = {name: fit.parameters for name, fit in fits.items()}
         self.refits = []
         for counts in drawn:
@@ -155,8 +173,9 @@ class ClaimFit:
 
     @cached_property
     def _features(self) -> dict[str, list[Features]]:
+        models = self.pages[0].models
         return {
-            name: [page.features(kinds) for page in self.pages] for name, kinds in MODELS.items()
+            name: [page.features(kinds) for page in self.pages] for name, kinds in models.items()
         }
 
     def _fitted(
@@ -182,7 +201,7 @@ class ClaimFit:
         """Return the divergence of a document's rows from every row model, by head."""
         rows = page.rows
         values = {"even": row_divergence(rows, uniform_rows(rows.visible)).sum(1)}
-        for name, kinds in MODELS.items():
+        for name, kinds in page.models.items():
             values[name] = _divergence(page.features(kinds), self.parameters[name], rows)
         for name in _JUDGED:
             swapped = page.features(MODELS[name], claim=page.other)

@@ -4,6 +4,7 @@
     L5H4=rules.py:owners     a function of (query, key) or (query, key, tokens) in a file
     L5H4=program.py:pattern  a function of the token ids that returns a pattern
     L5H4=names.toml          a list, of which the first entry that names a key counts
+    L5H4=the name of ...     a sentence, which a language model reads
 
 A list is TOML or JSON with one table per entry: `keys` (a rule) or `tokens` (texts), and if they
 are claimed `queries` (a kind of query) and `share` (of the attention off the sink).
@@ -30,6 +31,7 @@ from interp.core.tokens import word_with_space
 from interp.profiles.entries import PLACES, QUERY_KINDS, SECOND
 from interp.profiles.ordered_list import ENTRIES
 from interp.profiles.rules import KeyRule, chosen_rules, declared_rules
+from interp.profiles.sentence_reader import SentenceReader, foreign_sentence, plain_sentence
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -78,17 +80,31 @@ class Hypothesis:
         asked: the hypothesis as it was given.
         entries: what it says of keys, in order; empty for a program.
         program: function of token ids that returns a pattern `[query, key]`.
+        reader: the language model that reads it, if it is a sentence.
     """
 
     head: str
     asked: str
     entries: tuple[KeyClaim, ...] = ()
     program: Callable[[list[int]], Any] | None = None
+    reader: SentenceReader | None = None
 
     @property
     def positional(self) -> bool:
         """True if it says something about positions, so that even attention is its reference."""
         return self.program is not None or any(e.rule.positional for e in self.entries)
+
+    @property
+    def sentence(self) -> str:
+        """Text of a sentence, without the name of the head."""
+        return self.asked.partition("=")[2]
+
+    def foreign(self, seed: int) -> Hypothesis | None:
+        """Return another sentence for the same reader, as a control; None if it is no sentence."""
+        if self.reader is None:
+            return None
+        sentence = foreign_sentence(self.sentence, seed)
+        return replace(self, asked=sentence, entries=(KeyClaim(self.reader.rule(sentence)),))
 
     def features(
         self, text: Reading, queries: Int[np.ndarray, " row"]
@@ -110,7 +126,11 @@ class Hypothesis:
         self, entry: KeyClaim, text: Reading, queries: Int[np.ndarray, " row"]
     ) -> Bool[np.ndarray, "row pos"]:
         query, key = np.asarray(queries)[:, None], np.arange(len(text))[None]
-        given = _within_time(lambda: entry.rule.mask(query, key, text), self.asked)
+        given = (
+            entry.rule.mask(query, key, text)
+            if self.reader is not None
+            else _within_time(lambda: entry.rule.mask(query, key, text), self.asked)
+        )
         try:
             mask = np.broadcast_to(np.asarray(given), (len(queries), len(text)))
         except ValueError as error:
@@ -175,7 +195,9 @@ def _within_time(function: Callable[[], Any], asked: str) -> Any:
     return value
 
 
-def read_hypothesis(given: Any, model: Model, head: str | None = None) -> Hypothesis:
+def read_hypothesis(
+    given: Any, model: Model, head: str | None = None, reader: SentenceReader | None = None
+) -> Hypothesis:
     """Read a hypothesis in any of its forms."""
     if isinstance(given, Hypothesis):
         return given
@@ -200,10 +222,15 @@ def read_hypothesis(given: Any, model: Model, head: str | None = None) -> Hypoth
     if _is_program(given):
         name = getattr(given, "__name__", "program")
         return Hypothesis(head, asked or f"{head}={name}", program=given)
-    if isinstance(given, str) and " " in given.strip() and not given.endswith(".py"):
-        raise OptionError(
-            f"{given[:80]!r} is a sentence, which this command cannot read yet; {FORMS}"
-        )
+    if isinstance(given, str) and " " in given and not given.endswith(".py"):
+        if reader is None:
+            raise OptionError(
+                f"{given[:80]!r} is a sentence; give a language model that reads it, as --with"
+                f" http://HOST/v1#NAME (reader=... in Python), or another form: {FORMS}"
+            )
+        sentence = plain_sentence(given)
+        claim = KeyClaim(reader.rule(sentence))
+        return Hypothesis(head, f"{head}={sentence}", (claim,), reader=reader)
     rule = _rule(given, model)
     return Hypothesis(head, asked or f"{head}={rule.name}", (KeyClaim(rule),))
 

@@ -14,6 +14,7 @@ from jaxtyping import Float
 
 from interp.core.columns import with_noun
 from interp.core.errors import OptionError, PromptError
+from interp.core.intervals import share_interval
 from interp.core.presenter import present
 from interp.core.result_rows import ResultRows
 from interp.core.statistics import RatioBootstrap, widened_quantiles
@@ -31,6 +32,7 @@ from interp.profiles.reading import TokenReader
 from interp.profiles.rows_read import described_sites
 from interp.profiles.run import next_document, wanted_heads
 from interp.profiles.sampled import text_sample
+from interp.profiles.sentence_reader import SentenceReader, at_one_distance, told_apart
 from interp.profiles.sources import SAMPLED
 from interp.profiles.verdict import SHARES, Tested, shares_of
 
@@ -44,6 +46,7 @@ LEAST = 8  # fresh documents without which nothing can be told
 WORDS = 256  # further documents, which tell names and frequent words
 FOLDER = "results/ledgers"
 LEFT, OTHERS = "share of what is left", "other heads of the layer, median"
+TOLD = "texts told apart"
 
 
 @on_its_device
@@ -53,6 +56,7 @@ def judge(
     corpus: Any = None,
     *,
     head: str | None = None,
+    reader: str | None = None,
     field: str = "text",
     n_documents: int = 64,
     n_queries: int | None = 16,
@@ -68,7 +72,8 @@ def judge(
     something about positions itself. It holds if it explains more than .5 of what the reference
     leaves unexplained of the pattern off the sink, on average over documents, and holds in part if
     more than .1. It must also explain .1 more than two controls: itself read on the tokens of
-    another document, and as many random keys for each query.
+    another document, and as many random keys for each query; and, if it is a sentence, a sentence
+    about something else that the same language model reads.
 
     Every question is written into a ledger. Documents that judged it judge no later question about
     the model, and levels of tests follow LORD++, which controls the share of false verdicts among
@@ -77,9 +82,11 @@ def judge(
     Args:
         model: a model, or anything that `interp.load` accepts.
         hypothesis: HEAD=RULE with a rule or detector by name, HEAD=FILE.py:FUNCTION, HEAD=FILE.toml
-            with a list, or, with `head`, a function or a list of tables.
+            with a list, HEAD=SENTENCE, or, with `head`, a function or a list of tables.
         corpus: see `interp.profile`.
         head: the head, such as L5H4, if the hypothesis does not name it.
+        reader: address of a language model (http://HOST/v1#NAME) that reads a sentence and names
+            the keys that it expects; it sees the documents.
         field: field or column of the text, or of token ids.
         n_documents: number of fresh documents that judge; half as many fit.
         n_queries: number of random queries read of each document; None: all.
@@ -98,12 +105,14 @@ def judge(
         OptionError: the hypothesis is of no known form, raises, does not end, returns something
             else, reads tokens after the query, or names every key or none; the ledger was changed.
         PromptError: the corpus cannot be read, or has too few distinct documents.
+        LoadError: the language model does not answer, or its replies can hardly be read.
         UnknownName: there is no such head or rule.
 
     Reference: Ramdas et al. 2017 (arXiv 1710.00499), Waudby-Smith, Ramdas 2024 (arXiv 2010.09686).
     """
     loaded = one_model(model)
-    said = read_hypothesis(hypothesis, loaded, head)
+    language = None if reader is None else SentenceReader.at(reader, loaded)
+    said = read_hypothesis(hypothesis, loaded, head, language)
     sites = described_sites(loaded)
     [(site, number)] = wanted_heads(loaded, sites, [said.head])
     if n_documents < LEAST:
@@ -157,6 +166,12 @@ def judge(
         made_by="interp.profiles.judge",
         options=size | {"n_documents": n_documents},
     )
+    if language is not None:
+        provenance["reader"] = {
+            "server": language.server,
+            "replies": len(language.read),
+            "unreadable": language.read.count(False),
+        }
     numbers = answer.numbers(seed)
     return ResultRows(
         "Verdict",
@@ -239,17 +254,24 @@ class _Answer:
                 require_sense(said, pages.reader, window.ids, other.ids, window.queries)
         read, n = [], len(fits) + len(dealt.fresh)
         for at, window in enumerate([*fits, *dealt.fresh]):
-            part = fits if at < len(fits) else dealt.fresh
-            read.append(pages.page(window, next_document(part, part.index(window)), at))
+            fresh = dealt.fresh
+            other = None if at < len(fits) else next_document(fresh, fresh.index(window))
+            read.append(pages.page(window, other, at))
             if progress is not None:
                 progress("documents", at + 1, n)
         fit, read = ClaimFit(read[: len(fits)], head, pages.seed), read[len(fits) :]
         held = attention_on_entries(said, read, head)
         every = [fit.nats(page) for page in read]
         nats = {name: np.stack([x[name] for x in every]) for name in every[0]}
-        reference = "even" if said.positional else "position"
-        judged = "alone" if said.positional else "with_position"
-        controls = ("random_alone" if said.positional else "random_keys",)
+        positional = said.positional
+        if said.reader is not None:  # decided on the documents of the fit
+            masks = [page.claim[0].bool().numpy() for page in fit.pages]
+            positional = at_one_distance(masks, [page.window.queries for page in fit.pages])
+        reference = "even" if positional else "position"
+        judged = "alone" if positional else "with_position"
+        controls = ("random_alone" if positional else "random_keys",)
+        if said.reader is not None:
+            controls = (*controls, "other_sentence_alone" if positional else "other_sentence")
         if not all(torch.equal(page.claim, page.other) for page in read):
             controls = (*controls, f"other_text_{judged}")
         own = {name: values[:, head] for name, values in nats.items()}
@@ -270,6 +292,8 @@ class _Answer:
         for at, entry in enumerate(said.entries):
             numbers.ratio(f"attention: {entry.name}", self.held["held"][:, at], weight)
             numbers.ratio(f"even attention: {entry.name}", self.held["even"][:, at], weight)
+        if said.reader is not None:
+            numbers.counted(TOLD, *told_apart(said.reader, said.sentence, self.read, head, seed))
         others = [h for h in range(site.n_heads) if h != head]
         if others:
             names = (self.reference, self.judged)
@@ -323,6 +347,12 @@ class _Numbers:
         """Add a ratio of sums over documents."""
         self._add(name, ratio(self.draws, part, under), unit=unit)
 
+    def counted(self, name: str, hits: int, n: int) -> None:
+        """Add a share of independent cases, with Wilson's interval."""
+        ends = [share_interval(hits, n, abs(1 - 2 * p))[p > 0.5] for p in PROBABILITIES]
+        number = Number(hits / n if n else np.nan, tuple(ends))
+        self._add(name, number, n=n)
+
     def alone(self, name: str, value: float) -> None:
         """Add a number without an interval."""
         self._add(name, Number(value, (np.nan,) * len(PROBABILITIES)))
@@ -344,7 +374,7 @@ class _Numbers:
         ends = Number(number.value, tuple((number.value + apart).tolist()))
         self.quantiles.append(ends.quantiles)
         row = {"number": name, "score": ends.value, "low": ends.low, "high": ends.high}
-        self.rows.append(row | {"n": n or self.n, "unit": unit})
+        self.rows.append(row | {"n": self.n if n is None else n, "unit": unit})
 
 
 present(

@@ -14,6 +14,7 @@ judge = command(
     omit=("head", "questions"),
     options={
         "hypothesis": Spelling(type=click.STRING, metavar="HYPOTHESIS"),
+        "reader": Spelling(("--with",), click.STRING, "ADDRESS"),
         "field": Spelling(metavar="NAME"),
         "max_length": Spelling(default=128),
     },

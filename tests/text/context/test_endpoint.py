@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -43,40 +40,6 @@ def completion(model: interp.Model, text: str) -> dict[str, Any]:
             }
         ]
     }
-
-
-@pytest.fixture
-def served_at() -> Iterator[Callable[[Callable[[dict], Any]], str]]:
-    """Serve a function of the request; gives the address."""
-    servers = []
-
-    def start(reply: Callable[[dict], Any]) -> str:
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.send_response(200)
-                self.end_headers()
-                self.wfile.write(json.dumps({"data": [{"id": "served"}]}).encode())
-
-            def do_POST(self) -> None:
-                size = int(self.headers["Content-Length"])
-                made = reply(json.loads(self.rfile.read(size)))
-                code, body = made if isinstance(made, tuple) else (200, json.dumps(made))
-                self.send_response(code)
-                self.end_headers()
-                self.wfile.write(body.encode())
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        server = HTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        servers.append(server)
-        return f"http://127.0.0.1:{server.server_port}/v1/completions"
-
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
 
 
 @pytest.fixture(scope="module")
