@@ -99,6 +99,7 @@ def judge(
         A row per number, `score` with the interval `low` to `high` over documents that also holds
         the spread of the fit. Facts: `verdict`, the word; `question`, its number in the ledger;
         `levels` and `p` by word; `needed`, an estimate of the documents that would tell;
+        `questions`, all that the ledger holds;
         `examples`, where hypothesis and head differ most.
 
     Raises:
@@ -152,6 +153,7 @@ def judge(
         "head": said.head,
         "reference": answer.reference,
         "question": turn.number,
+        "questions": turn.listing(),
         "p": dict(answer.tested.p),
         "levels": levels,
         "beaten": list(answer.tested.beaten),

@@ -43,9 +43,18 @@ class QuestionTurn:
 
     def __init__(self, ledger: QuestionLedger) -> None:
         self._ledger, self._over = ledger, ""
+        self._written: list[dict[str, Any]] = []
         self._asked, self._end = ledger.read()
         self.number = len(self._asked.questions) + 1
         self.used = frozenset(self._asked.used)
+
+    def listing(self) -> list[dict[str, Any]]:
+        """Return the questions so far in short, with the number of documents of each."""
+        told = ("number", "asked", "verdict", "p", "level", "time")
+        return [
+            {name: question[name] for name in told} | {"documents": len(question["documents"])}
+            for question in [*self._asked.questions, *self._written]
+        ]
 
     def level(self, stream: str) -> float:
         """Return the level that a p-value of this stream is compared with."""
@@ -82,6 +91,7 @@ class QuestionTurn:
             "before": self._asked.before,
         }
         self._ledger.append(question, self._end)
+        self._written.append(question)
         self.end("was written already")
         return question
 

@@ -85,6 +85,17 @@ def test_a_line_states_the_question(full: QuestionLedger) -> None:
     assert full.path.name == f"ledger-{hashlib.sha256(about).hexdigest()[:16]}.jsonl"
 
 
+def test_a_turn_lists_all_questions_and_its_own(full: QuestionLedger) -> None:
+    with full.turn() as turn:
+        before = turn.listing()
+        turn.write(asked="the last", documents=["x", "y", "z"], p={"holds": 0.5}, verdict="no")
+        listed = turn.listing()
+    assert [question["number"] for question in before] == [*range(1, 8)]
+    assert listed[:-1] == before
+    assert (listed[-1]["asked"], listed[-1]["documents"]) == ("the last", 3)
+    assert [question["documents"] for question in before] == [2] * 7
+
+
 def test_a_stream_that_is_not_tested_takes_no_step(ledger: QuestionLedger) -> None:
     ask(ledger, 1e-6)
     ask(ledger, None)

@@ -38,7 +38,7 @@ RULES = {
 def reading(request: dict[str, Any]) -> tuple[str, list[str], list[int]]:
     """Return the sentence, tokens and queries of a request."""
     asked = request["messages"][1]["content"]
-    sentence = re.match("Description: (.*)", asked)[1]
+    sentence = asked.partition("\n")[0].removeprefix("Description: ")
     tokens = [json.loads(word) for word in re.findall(r'^\d+ (".*")$', asked, re.MULTILINE)]
     queries = asked.partition("Queries: ")[2]
     return sentence, tokens, [int(x) for x in queries.split(", ")] if queries else []

@@ -27,6 +27,15 @@ NUMBERS = {
     "loss without the pattern": (0.013, 0.005, 0.022),
     "causal share": (0.46, 0.13, 0.71),
 }
+ASKED = {
+    "number": 1,
+    "asked": "L0H0=names",
+    "verdict": NOT,
+    "p": {HOLDS: 1.0, IN_PART: 0.4},
+    "level": {HOLDS: 0.00027, IN_PART: 0.00027},
+    "documents": 64,
+    "time": "2026-11-30T07:00:00+00:00",
+}
 EXAMPLE = {"kind": "said", "query": " cat", "key": " dog", "text": "a \n cat", "said": 0.4}
 
 
@@ -41,6 +50,7 @@ def a_verdict(word: str = HOLDS, numbers: Any = NUMBERS, **facts: Any) -> Result
         "hypothesis": "L6H1=stops",
         "reference": "position",
         "question": 3,
+        "questions": [ASKED, ASKED | {"number": 2, "asked": HOSTILE}],
         "p": {HOLDS: 0.001, IN_PART: 1e-9},
         "levels": {HOLDS: 0.002, IN_PART: 0.0025},
         "beaten": [],
@@ -111,3 +121,12 @@ def test_texts_of_users_are_escaped_on_the_page(tmp_path) -> None:
     assert HOSTILE not in page
     assert "alert(1)" in page
     assert "control: position and random keys" in page
+
+
+def test_the_page_lists_the_ledger(tmp_path) -> None:
+    a_verdict().save_html(tmp_path / "v.html")
+    page = (tmp_path / "v.html").read_text(encoding="utf-8")
+    listed = page[page.index("Questions of the ledger so far") :]
+    assert "L0H0=names" in listed
+    assert "alert(1)" in listed
+    assert "p, holds in part" in listed

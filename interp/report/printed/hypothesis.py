@@ -13,6 +13,8 @@ from interp.profiles.verdict import HOLDS, IN_PART, OPEN, SHARES
 from interp.report.printed.profile import WIDTH
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from interp.core.result_rows import ResultRows
 
 NAMES = {
@@ -80,6 +82,7 @@ def hypothesis_page(found: ResultRows, *, title: str | None = None) -> bytes:
     parts = [
         ("In words", element("pre", "\n".join(_lines(found)[1:]))),
         ("In numbers", data_table(found.shown(), "verdict")),
+        ("Questions of the ledger so far", data_table(_questions(found), "questions")),
     ]
     return page(
         title or found.facts["hypothesis"],
@@ -87,6 +90,23 @@ def hypothesis_page(found: ResultRows, *, title: str | None = None) -> bytes:
         parts,
         dict(found.provenance),
         heading=hypothesis_line(found),
+    )
+
+
+def _questions(found: ResultRows) -> pd.DataFrame:
+    """Return a row per question of the ledger, with the p-value and level of each word."""
+    import pandas as pd
+
+    return pd.DataFrame(
+        {
+            "question": question["number"],
+            "hypothesis": question["asked"],
+            "verdict": question["verdict"],
+            "documents": question["documents"],
+            "time": question["time"],
+        }
+        | {f"{kind}, {word}": x for kind in ("p", "level") for word, x in question[kind].items()}
+        for question in found.facts["questions"]
     )
 
 
