@@ -5,6 +5,7 @@
     L5H4=program.py:pattern  a function of the token ids that returns a pattern
     L5H4=names.toml          a list, of which the first entry that names a key counts
     L5H4=the name of ...     a sentence, which a language model reads
+    L5H4+L6H11=task:ioi      heads that do a task, or the file of a circuit (`task_claim`)
 
 A list is TOML or JSON with one table per entry: `keys` (a rule) or `tokens` (texts), and if they
 are claimed `queries` (a kind of query) and `share` (of the attention off the sink).
@@ -32,6 +33,7 @@ from interp.profiles.entries import PLACES, QUERY_KINDS, SECOND
 from interp.profiles.ordered_list import ENTRIES
 from interp.profiles.rules import KeyRule, chosen_rules, declared_rules
 from interp.profiles.sentence_reader import SentenceReader, foreign_sentence, plain_sentence
+from interp.profiles.task_claim import TaskClaim, task_claim
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -47,7 +49,8 @@ _ASKED = re.compile(r"((?:\w+\.)?L\d+H\d+)\s*=\s*(.+)", re.DOTALL)
 _ENTRY = {"keys", "tokens", "queries", "share"}
 FORMS = (
     "give HEAD=RULE with a rule or detector by name, HEAD=FILE.py:FUNCTION with a function of"
-    " (query, key), (query, key, tokens) or (ids), or HEAD=FILE.toml with a list"
+    " (query, key), (query, key, tokens) or (ids), HEAD=FILE.toml with a list, HEAD+HEAD=task:TASK"
+    " with heads that do a task, or CIRCUIT.json with a circuit"
 )
 
 
@@ -69,6 +72,21 @@ class KeyClaim:
     def name(self) -> str:
         """Name of the entry in tables."""
         return f"{self.rule.name} from {self.queries}" if self.queries else self.rule.name
+
+
+@dataclass(frozen=True)
+class StatedHypothesis:
+    """Hypothesis about one head, of a form that is known, before it is read for a model.
+
+    Args:
+        head: the head.
+        asked: the hypothesis as it was given; "" if not as a text.
+        content: the entries of a list, a program, a rule, or the text of a sentence.
+    """
+
+    head: str
+    asked: str
+    content: Any
 
 
 @dataclass(frozen=True)
@@ -126,10 +144,13 @@ class Hypothesis:
         self, entry: KeyClaim, text: Reading, queries: Int[np.ndarray, " row"]
     ) -> Bool[np.ndarray, "row pos"]:
         query, key = np.asarray(queries)[:, None], np.arange(len(text))[None]
+        tokens = text.tokens.copy()
+        tokens.setflags(write=False)  # a function of the user may not change the document
+        own = replace(text, tokens=tokens)
         given = (
-            entry.rule.mask(query, key, text)
+            entry.rule.mask(query, key, own)
             if self.reader is not None
-            else _within_time(lambda: entry.rule.mask(query, key, text), self.asked)
+            else _within_time(lambda: entry.rule.mask(query, key, own), self.asked)
         )
         try:
             mask = np.broadcast_to(np.asarray(given), (len(queries), len(text)))
@@ -195,12 +216,17 @@ def _within_time(function: Callable[[], Any], asked: str) -> Any:
     return value
 
 
-def read_hypothesis(
-    given: Any, model: Model, head: str | None = None, reader: SentenceReader | None = None
-) -> Hypothesis:
-    """Read a hypothesis in any of its forms."""
+def stated_hypothesis(
+    given: Any, head: str | None = None, *, readable: bool = False
+) -> Hypothesis | StatedHypothesis | TaskClaim:
+    """Tell the forms of a hypothesis apart, and refuse a malformed one without a model.
+
+    A sentence is one only where something can read it.
+    """
     if isinstance(given, Hypothesis):
         return given
+    if (claim := task_claim(given, head)) is not None:
+        return claim
     asked = given if isinstance(given, str) else ""
     if isinstance(given, str) and (match := _ASKED.fullmatch(given.strip())):
         head, given = match[1], match[2].strip()
@@ -208,31 +234,49 @@ def read_hypothesis(
         asked += _digest(Path(re.sub(r"(?<=\.py):\w+$", "", given)))
     if isinstance(given, str) and Path(given).suffix in (".toml", ".json"):
         given = _listed(Path(given))
+    entries = given if isinstance(given, (list, tuple)) else None
     if isinstance(given, Mapping):
-        head = str(given.get("head", head or "")) or None
-        entries = given.get("entries")
-    else:
-        entries = given if isinstance(given, (list, tuple)) else None
+        head, entries = str(given.get("head", head or "")) or None, given.get("entries", ())
     if head is None:
         raise OptionError(f"the hypothesis {str(given)[:80]!r} names no head; {FORMS}")
-    if entries is not None or isinstance(given, Mapping):
-        claims = _claims(entries, model)
-        return Hypothesis(head, asked or f"{head}=list of {len(claims)}", claims)
+    if entries is not None:
+        _claims(entries, None)
+        return StatedHypothesis(head, asked, entries)
     given = _function(given)
-    if _is_program(given):
-        name = getattr(given, "__name__", "program")
-        return Hypothesis(head, asked or f"{head}={name}", program=given)
     if isinstance(given, str) and " " in given and not given.endswith(".py"):
-        if reader is None:
+        if not readable:
             raise OptionError(
                 f"{given[:80]!r} is a sentence; give a language model that reads it, as --with"
                 f" http://HOST/v1#NAME (reader=... in Python), or another form: {FORMS}"
             )
-        sentence = plain_sentence(given)
-        claim = KeyClaim(reader.rule(sentence))
-        return Hypothesis(head, f"{head}={sentence}", (claim,), reader=reader)
-    rule = _rule(given, model)
-    return Hypothesis(head, asked or f"{head}={rule.name}", (KeyClaim(rule),))
+        return StatedHypothesis(head, asked, plain_sentence(given))
+    return StatedHypothesis(head, asked, given if _is_program(given) else _rule(given))
+
+
+def read_hypothesis(
+    given: Any, model: Model, head: str | None = None, reader: SentenceReader | None = None
+) -> Hypothesis:
+    """Read a hypothesis about one head, in any of its forms, for a model."""
+    readable = reader is not None
+    said = given
+    if not isinstance(given, StatedHypothesis):
+        said = stated_hypothesis(given, head, readable=readable)
+    if isinstance(said, Hypothesis):
+        return said
+    if isinstance(said, TaskClaim):
+        raise OptionError(f"{said.asked} is a claim about a task, not about one head; {FORMS}")
+    if isinstance(said.content, str):
+        assert reader is not None
+        claims = (KeyClaim(reader.rule(said.content)),)
+        return Hypothesis(said.head, f"{said.head}={said.content}", claims, reader=reader)
+    if isinstance(said.content, (list, tuple)):
+        claims = _claims(said.content, model)
+        return Hypothesis(said.head, said.asked or f"{said.head}=list of {len(claims)}", claims)
+    if _is_program(said.content):
+        name = getattr(said.content, "__name__", "program")
+        return Hypothesis(said.head, said.asked or f"{said.head}={name}", program=said.content)
+    rule = _readable(said.content, model)
+    return Hypothesis(said.head, said.asked or f"{said.head}={rule.name}", (KeyClaim(rule),))
 
 
 def _digest(path: Path) -> str:
@@ -277,8 +321,8 @@ def _listed(path: Path) -> Any:
         raise OptionError(f"{path} cannot be read as a list: {error}") from error
 
 
-def _claims(given: Any, model: Model) -> tuple[KeyClaim, ...]:
-    """Return the entries of a list."""
+def _claims(given: Any, model: Model | None) -> tuple[KeyClaim, ...]:
+    """Return the entries of a list; without a model they are only checked."""
     if not isinstance(given, (list, tuple)) or not 1 <= len(given) <= ENTRIES:
         raise OptionError(f"a list has 1 to {ENTRIES} entries, each a table with keys or tokens")
     claims = []
@@ -296,7 +340,7 @@ def _claims(given: Any, model: Model) -> tuple[KeyClaim, ...]:
         kinds = [kind.words for kind in QUERY_KINDS]
         if (queries := entry.get("queries", "")) not in kinds:
             raise UnknownName(f"kind of queries in {where}", str(queries), kinds[1:])
-        if queries and model.tokenizer is None:
+        if queries and model is not None and model.tokenizer is None:
             raise OptionError(f"{where} names queries by their text: the model has no tokenizer")
         share = entry.get("share")
         number_given = isinstance(share, Real) and not isinstance(share, bool)
@@ -309,7 +353,7 @@ def _claims(given: Any, model: Model) -> tuple[KeyClaim, ...]:
     return tuple(claims)
 
 
-def _rule(given: Any, model: Model) -> KeyRule:
+def _rule(given: Any) -> KeyRule:
     """Return a place or rule of the profile, or a detector, by its name or as a function."""
     places = {place.rule.name: place.rule for place in (*PLACES, SECOND)}
     if isinstance(given, str) and given in places:
@@ -318,14 +362,21 @@ def _rule(given: Any, model: Model) -> KeyRule:
         rules = [rule.name for rule in declared_rules()]
         if given not in rules:
             raise UnknownName("rule", given, [*places, *rules])
-    [rule] = chosen_rules([given], model.tokenizer is not None)
+    [rule] = chosen_rules([given], has_text=True)
     return rule
 
 
-def _rule_of(entry: Mapping[str, Any], where: str, model: Model) -> KeyRule:
-    """Return the keys of one entry of a list."""
+def _readable(rule: KeyRule, model: Model) -> KeyRule:
+    """Return a rule that the model's tokens allow."""
+    [rule] = chosen_rules([rule], model.tokenizer is not None)
+    return rule
+
+
+def _rule_of(entry: Mapping[str, Any], where: str, model: Model | None) -> KeyRule:
+    """Return the keys of one entry of a list; without a model those of texts are none."""
     if "keys" in entry:
-        return _rule(entry["keys"], model)
+        rule = _rule(entry["keys"])
+        return rule if model is None else _readable(rule, model)
     texts = entry["tokens"]
     if (
         not isinstance(texts, (list, tuple))
@@ -333,9 +384,11 @@ def _rule_of(entry: Mapping[str, Any], where: str, model: Model) -> KeyRule:
         or not all(isinstance(text, str) for text in texts)
     ):
         raise OptionError(f"{where}: tokens is {str(texts)[:60]}; give a list of texts of tokens")
+    wanted = {text.strip() for text in texts}
+    if model is None:
+        return KeyRule("tokens", "", lambda query, key, text: key < 0)
     if model.tokenizer is None:
         raise OptionError(f"{where} names tokens by their text, and the model has no tokenizer")
-    wanted = {text.strip() for text in texts}
     ids = [i for i in range(model.d_vocab) if word_with_space(model, i).strip() in wanted]
     if not ids:
         raise OptionError(f"{where}: no token of the model has the text {', '.join(texts)[:80]}")

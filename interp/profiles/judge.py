@@ -24,7 +24,7 @@ from interp.model.precision import on_its_device
 from interp.profiles.claim_effect import losses_by_pattern
 from interp.profiles.claim_examples import counter_examples
 from interp.profiles.claim_fit import ClaimFit, ClaimPage, ClaimPages, attention_on_entries
-from interp.profiles.hypothesis import read_hypothesis, require_sense
+from interp.profiles.hypothesis import read_hypothesis, require_sense, stated_hypothesis
 from interp.profiles.judgement import DRAWS, PROBABILITIES, Number, ratio
 from interp.profiles.ledger import QuestionLedger
 from interp.profiles.predictions import prediction_of
@@ -34,7 +34,9 @@ from interp.profiles.run import next_document, wanted_heads
 from interp.profiles.sampled import text_sample
 from interp.profiles.sentence_reader import SentenceReader, at_one_distance, told_apart
 from interp.profiles.sources import SAMPLED
-from interp.profiles.verdict import SHARES, Tested, shares_of
+from interp.profiles.task_claim import PAIR, TaskClaim
+from interp.profiles.task_verdict import judge_task
+from interp.profiles.verdict import Tested, shares_of
 
 if TYPE_CHECKING:
     from interp.core.protocols import Progress
@@ -99,8 +101,7 @@ def judge(
         A row per number, `score` with the interval `low` to `high` over documents that also holds
         the spread of the fit. Facts: `verdict`, the word; `question`, its number in the ledger;
         `levels` and `p` by word; `needed`, an estimate of the documents that would tell;
-        `questions`, all that the ledger holds;
-        `examples`, where hypothesis and head differ most.
+        `questions`, all that the ledger holds; `examples`, where hypothesis and head differ most.
 
     Raises:
         OptionError: the hypothesis is of no known form, raises, does not end, returns something
@@ -111,19 +112,27 @@ def judge(
 
     Reference: Ramdas et al. 2017 (arXiv 1710.00499), Waudby-Smith, Ramdas 2024 (arXiv 2010.09686).
     """
-    loaded = one_model(model)
-    language = None if reader is None else SentenceReader.at(reader, loaded)
-    said = read_hypothesis(hypothesis, loaded, head, language)
-    sites = described_sites(loaded)
-    [(site, number)] = wanted_heads(loaded, sites, [said.head])
+    stated = stated_hypothesis(hypothesis, head, readable=reader is not None)
     if n_documents < LEAST:
         raise OptionError(f"n_documents={n_documents} is too small; give at least {LEAST}")
+    of_task = isinstance(stated, TaskClaim)
+    if of_task and corpus is not None:
+        raise OptionError(f"{stated.asked} is judged on pairs of its task; leave out corpus=")
+    loaded = one_model(model)
     provenance = model_provenance(loaded)
     books = QuestionLedger(Path(questions), {"model": str(provenance["content_hash"])})
+    if of_task:
+        asked = {"n": n_documents, "least": LEAST, "seed": seed}
+        return judge_task(loaded, stated, books, progress=progress, **asked)
+    language = None if reader is None else SentenceReader.at(reader, loaded)
+    said = read_hypothesis(stated, loaded, reader=language)
+    sites = described_sites(loaded)
+    [(site, number)] = wanted_heads(loaded, sites, [said.head])
     size = {"n_queries": n_queries, "max_length": max_length, "seed": seed}
     with books.turn() as turn:
         written = corpus is None or (isinstance(corpus, str) and corpus == SAMPLED)
-        most = n_documents + n_documents // 2 + len(turn.used) + (0 if written else WORDS)
+        used = sum(not key.startswith(PAIR) for key in turn.used)
+        most = n_documents + n_documents // 2 + used + (0 if written else WORDS)
         size["n_documents"] = most
         sample = text_sample(loaded, sites, corpus, field, None, progress, most, **size)
         dealt = _Dealt.of(sample.windows, turn.used, n_documents)
@@ -137,27 +146,12 @@ def judge(
         answer = _Answer.of(
             ClaimPages(loaded, site, dealt.reader(loaded), said, seed), dealt, number, progress
         )
-        levels = {word: turn.level(word) for word in SHARES}
-        word = answer.tested.word(levels)
-        turn.write(
-            asked=said.asked,
-            documents=[window.content for window in dealt.fresh],
-            p=dict(answer.tested.p),
-            verdict=word,
-        )
-    facts = {
+        settled = answer.tested.settled(turn, said.asked, [x.content for x in dealt.fresh])
+    facts = settled | {
         "metric": "explained",
         "probabilities": list(PROBABILITIES),
-        "verdict": word,
-        "hypothesis": said.asked,
         "head": said.head,
         "reference": answer.reference,
-        "question": turn.number,
-        "questions": turn.listing(),
-        "p": dict(answer.tested.p),
-        "levels": levels,
-        "beaten": list(answer.tested.beaten),
-        "needed": answer.tested.needed(levels),
         "fresh_left": dealt.left,
         "claimed": [entry.share for entry in said.entries],
         "examples": counter_examples(loaded, answer.fit, answer.read, answer.judged, number),

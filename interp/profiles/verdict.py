@@ -12,13 +12,17 @@ about them: a rare kind of document on which a hypothesis fails makes no test to
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 
 from interp.core.statistics import mean_above_p
+
+if TYPE_CHECKING:
+    from interp.profiles.ledger import QuestionTurn
 
 HOLDS, IN_PART, NOT, OPEN = (
     "holds",
@@ -72,23 +76,49 @@ class Tested:
         known = np.isfinite(shares)
         if not known.any():
             return cls(dict.fromkeys(SHARES, 1.0), 1.0, (), np.nan, 0)
-        under, least = nats[reference][known], SHARES[IN_PART]
+        under = nats[reference][known]
         ahead = {
             name: np.clip((nats[name] - nats[judged])[known] / under, 0, 1) for name in controls
         }
+        return cls.of_shares(shares[known], ahead, SHARES[IN_PART])
+
+    @classmethod
+    def of_shares(
+        cls, shares: Float[np.ndarray, " unit"], ahead: DocumentSums, least: float
+    ) -> Tested:
+        """Test shares of units, and by control numbers from 0 to 1 whose mean must exceed `least`.
+
+        These say how far each unit is ahead of the control.
+        """
         over = {name: mean_above_p(x, least) for name, x in ahead.items()}
-        worst = max(over.values(), default=0.0)
-        p = {word: max(worst, mean_above_p(shares[known], share)) for word, share in SHARES.items()}
+        worst, in_part = max(over.values(), default=0.0), SHARES[IN_PART]
+        p = {word: max(worst, mean_above_p(shares, share)) for word, share in SHARES.items()}
         less = [mean_above_p(1 - x, 1 - least, (0.99,)) for x in ahead.values()]
-        small = mean_above_p(1 - shares[known], 1 - least, (0.99,))
+        small = mean_above_p(1 - shares, 1 - in_part, (0.99,))
         beaten = tuple(name for name, value in over.items() if value > AGAINST)
         return cls(
             p,
             min(1.0, 2 * small, *(2 * len(less) * x for x in less)),
             beaten,
-            float(shares[known].mean()),
-            int(known.sum()),
+            float(shares.mean()),
+            len(shares),
         )
+
+    def settled(self, turn: QuestionTurn, asked: str, documents: Sequence[str]) -> dict[str, Any]:
+        """Write the verdict into the ledger, and return what is to be said of it."""
+        levels = {word: turn.level(word) for word in SHARES}
+        word = self.word(levels)
+        turn.write(asked=asked, documents=documents, p=dict(self.p), verdict=word)
+        return {
+            "verdict": word,
+            "hypothesis": asked,
+            "question": turn.number,
+            "questions": turn.listing(),
+            "p": dict(self.p),
+            "levels": levels,
+            "beaten": list(self.beaten),
+            "needed": self.needed(levels),
+        }
 
     def word(self, levels: Mapping[str, float]) -> str:
         """Return the word of the verdict at the levels that the ledger allows."""

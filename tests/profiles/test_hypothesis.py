@@ -264,6 +264,46 @@ def test_what_is_no_hypothesis_is_refused(textless: interp.Model, tmp_path: Path
         read_hypothesis(f"L0H0={broken}", textless)
 
 
+def test_a_function_cannot_change_the_document(textless: interp.Model) -> None:
+    def writing(query, key, tokens):
+        tokens[0] = 5
+        return key < query
+
+    def unlocking(query, key, tokens):
+        tokens.setflags(write=True)
+        return writing(query, key, tokens)
+
+    reading = TokenReader(textless, [TEXT, OTHER]).read(TEXT)
+    for given in (writing, unlocking):
+        with pytest.raises(OptionError, match=r"ValueError: .*(read-only|WRITEABLE)"):
+            read_hypothesis(given, textless, "L0H0").features(reading, QUERIES)
+    assert reading.tokens.tolist() == [*TEXT]
+    reading.tokens[0] = 5  # what others read is not locked
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ("L0H0=it attends to owners", "is a sentence"),
+        ("L0H0=inductoin", "unknown rule 'inductoin'"),
+        ("induction", "names no head"),
+        ("L0H0=gone.toml", "cannot be read"),
+        ("L0H0=gone.py:rule", "does not exist"),
+        ("L0H0=task:inductoin", "unknown contrast task 'inductoin'"),
+        ("L0H0+L0=task:induction", "L0"),
+        ({"head": "L0H0", "entries": [COPY | {"share": 2}]}, "a share lies between 0 and 1"),
+        ({"head": "L0H0", "entries": [{"tokens": "He"}]}, "give a list of texts of tokens"),
+    ],
+)
+def test_a_malformed_hypothesis_is_refused_before_a_model_is_loaded(
+    given: Any, reason: str
+) -> None:
+    with pytest.raises(InterpError, match=reason):
+        interp.judge("planted:nosuch", given)
+    with pytest.raises(InterpError, match="unknown planted model"):
+        interp.judge("planted:nosuch", "L0H0=induction")
+
+
 def test_a_hypothesis_made_by_hand_is_taken_as_it_is(textless: interp.Model) -> None:
     rule = KeyRule("mine", "", lambda query, key, text: key < query, positional=True)
     said = Hypothesis("L0H1", "by hand", (KeyClaim(rule),))

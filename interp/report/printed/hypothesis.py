@@ -11,6 +11,7 @@ import numpy as np
 from interp.core.columns import with_noun
 from interp.profiles.verdict import HOLDS, IN_PART, OPEN, SHARES
 from interp.report.printed.profile import WIDTH
+from interp.report.printed.task_verdict import task_lines, task_sentence
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,16 +46,22 @@ EXAMPLES = {
 
 def hypothesis_line(found: ResultRows) -> str:
     """Return the hypothesis, the word of the verdict, the share explained and the model."""
-    facts, share = found.facts, _of(found)["share of what is left"]
+    facts, rows = found.facts, _of(found)
+    task = "task" in facts
+    what = facts["metric"].removeprefix("share ") if task else "explained"
+    share = rows[facts["metric"] if task else "share of what is left"]
     return (
-        f"{facts['hypothesis']}: {facts['verdict']}; explained {_value(share)}"
+        f"{facts['hypothesis']}: {facts['verdict']}; {what} {_value(share)}"
         f" ({found.provenance['model_id']}, question {facts['question']})"
     )
 
 
 def hypothesis_sentence(found: ResultRows) -> str:
     """Return what the hypothesis explains, and what the words ask for."""
-    facts, share = found.facts, _of(found)["share of what is left"]
+    facts, rows = found.facts, _of(found)
+    if "task" in facts:
+        return task_sentence(found, rows, _value)
+    share = rows["share of what is left"]
     documents = with_noun(share["n"], "fresh document")
     return (
         f"The hypothesis explains {_value(share)} {LEFT[facts['reference']]}: the mean over"
@@ -113,6 +120,10 @@ def _questions(found: ResultRows) -> pd.DataFrame:
 def _lines(found: ResultRows) -> list[str]:
     facts, rows = found.facts, _of(found)
     lines = [hypothesis_line(found), *_wrapped(hypothesis_sentence(found))]
+    if "task" in facts:
+        if facts["beaten"]:
+            lines += _wrapped("It is not shown to be so far ahead of the control.")
+        return [*lines, *task_lines(found, rows, _value), *_wrapped(_ledger(found))]
     if facts["beaten"]:
         said = "; ".join(NAMES[name].removeprefix("control: ") for name in facts["beaten"])
         which = "this control" if len(facts["beaten"]) == 1 else "these controls"
@@ -197,12 +208,14 @@ def _ledger(found: ResultRows) -> str:
         f"Question {facts['question']} of the ledger: {'; '.join(tests)}. A word is given where p"
         " is at most its level."
     )
+    noun = "pair" if "task" in facts else "document"
     if facts["needed"] is not None and facts["verdict"] == OPEN:
-        needed = with_noun(facts["needed"], "fresh document")
+        needed = with_noun(facts["needed"], f"fresh {noun}")
         text += f" If the share found is the true one, about {needed} would tell."
-    if found.provenance.get("text", {}).get("sampled"):  # the model writes more if asked
+    sampled = found.provenance.get("text", {}).get("sampled")  # the model writes more if asked
+    if sampled or facts["fresh_left"] is None:
         return text
-    left = with_noun(facts["fresh_left"], "further document")
+    left = with_noun(facts["fresh_left"], f"further {noun}")
     return f"{text} Of those read, {left} can judge later questions."
 
 

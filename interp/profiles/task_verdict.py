@@ -1,0 +1,208 @@
+"""Judge a claim about a task on pairs of prompts that judged and chose nothing.
+
+Heads do a task if the model loses its gap, clean minus corrupted, once their outputs are replaced
+by those on the corrupted prompt of each pair; a circuit does it if the gap is kept while everything
+outside it carries values of the corrupted prompt. The share of a pair lies between 0 and 1, and its
+mean is judged like that of a hypothesis about a head: against the same words, and against random
+heads of the same layers, or random sets of nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from interp.causal.game.game import Game
+from interp.circuits.gap import NOTHING
+from interp.circuits.patched_runs import PatchedRuns
+from interp.circuits.set_evaluation import random_set
+from interp.circuits.smallest import edges_between
+from interp.circuits.steps import following
+from interp.core.errors import OptionError
+from interp.core.head import Head
+from interp.core.result_rows import ResultRows
+from interp.core.statistics import bootstrap_bounds
+from interp.model.content import model_provenance
+from interp.model.head_arguments import heads_with_stack
+from interp.profiles.task_claim import fresh_pairs
+from interp.profiles.verdict import IN_PART, SHARES, Tested
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from interp.circuits.contrast import ContrastTask
+    from interp.core.protocols import Progress
+    from interp.model.model import Model
+    from interp.profiles.ledger import QuestionLedger
+    from interp.profiles.task_claim import TaskClaim
+
+Shares = dict[str, "Float[np.ndarray, ' pair']"]
+LOST, KEPT = "share lost", "share kept"
+RANDOM, RESTORED, ALONE = "random sets", "share restored", "share lost: "
+N_SETS = 20  # random sets of a control
+_BELOW = 0.5  # a pair that is further behind a control counts as this far
+
+
+@dataclass(frozen=True, eq=False)
+class _Measured:
+    """Shares of pairs: that which is judged, that of the control, and others.
+
+    Args:
+        judged: name of the share that is judged.
+        shares: by name, the share of every pair.
+        sets: number of random sets.
+    """
+
+    judged: str
+    shares: Shares
+    sets: int
+
+    @property
+    def tested(self) -> Tested:
+        """The tests of the judged share, and of how far it is ahead of the control.
+
+        Differences are not cut at 0, so that noise is not ahead of noise.
+        """
+        own = self.shares[self.judged]
+        ahead = (own - self.shares[RANDOM]).clip(-_BELOW, 1)
+        least = (SHARES[IN_PART] + _BELOW) / (1 + _BELOW)
+        return Tested.of_shares(own, {RANDOM: (ahead + _BELOW) / (1 + _BELOW)}, least)
+
+
+def judge_task(
+    model: Model,
+    claim: TaskClaim,
+    books: QuestionLedger,
+    *,
+    n: int,
+    least: int,
+    seed: int,
+    progress: Progress | None = None,
+) -> ResultRows:
+    """Judge a claim about a task on up to n fresh pairs of the task, at least so many."""
+    if claim.circuit is not None:
+        claim.circuit.require(model)
+    heads = heads_with_stack(model.whole_sites, claim.heads, model.name) if claim.heads else ()
+    with books.turn() as turn:
+        drawn = int(np.random.default_rng([seed, turn.number, 67]).integers(2**31))
+        pairs, keys, left = fresh_pairs(model, claim, turn.used, n, least, drawn)
+        pairs.gap(model)  # refuses a model that does not do the task
+        clean, corrupted = pairs.values(model)
+        gap = pairs.task.sign * (clean - corrupted)
+        known = np.flatnonzero(gap > NOTHING)
+        if len(known) < least:
+            raise OptionError(
+                f"{model.name} does {claim.task} on {len(known)} of {len(pairs)} fresh pairs; at"
+                f" least {least} are needed: give more pairs, or another task"
+            )
+        some, gap = pairs.some(known.tolist()), gap[known]
+        measure = _of_circuit if claim.circuit else _of_heads
+        measured = measure(model, claim, heads, some, gap, seed, progress)
+        facts = measured.tested.settled(turn, claim.asked, keys)
+    names, values = [*measured.shares], np.stack([*measured.shares.values()])
+    ends = bootstrap_bounds(values, 0.95, some.clusters)
+    rows = {"number": names, "score": values.mean(1), "low": ends[:, 0], "high": ends[:, 1]}
+    facts |= {
+        "metric": measured.judged,
+        "unit": "share",
+        "head": " ".join(map(str, claim.heads)),
+        "task": claim.task,
+        "subject": claim.subject,
+        "gap": float(gap.mean()),
+        "gap_unit": some.task.unit,
+        "without_gap": len(pairs) - len(known),
+        "random_sets": measured.sets,
+        "fresh_left": left,
+        "examples": [],
+    }
+    provenance = model_provenance(model) | some.about()
+    provenance |= {
+        "ablation": "corrupted",
+        "made_by": "interp.profiles.judge",
+        "options": {"n_documents": n, "seed": seed},
+    }
+    return ResultRows(
+        "Verdict",
+        rows | {"n": len(known)},
+        ("number",),
+        provenance,
+        facts,
+        values,
+        clusters=some.clusters,
+        interval_by="bootstrap",
+    )
+
+
+def _of_heads(
+    model: Model,
+    claim: TaskClaim,
+    heads: Sequence[Head],
+    task: ContrastTask,
+    gap: Float[np.ndarray, " pair"],
+    seed: int,
+    progress: Progress | None,
+) -> _Measured:
+    """Measure what is lost without the heads, without random others, and what they restore."""
+    stack = heads[0].stack
+    sites = [site for site in model.whole_sites if site.stack == stack]
+    every = [Head(site.layer, h, stack) for site in sites for h in range(site.n_heads)]
+    others = _other_heads(heads, every, seed)
+    alone = [(head,) for head in heads] if len(heads) > 1 else []
+    sets = [tuple(heads), *alone, *others]
+    game = Game(model, task.task, kind="resample", stack=stack, seed=seed)
+    gates = torch.ones(len(sets), len(every), dtype=torch.double)
+    for row, out in enumerate(sets):
+        gates[row, [every.index(head) for head in out]] = 0
+    values = game.values(gates, progress=progress)
+    lost = ((task.task.sign * (game.clean - values)).numpy() / gap).clip(0, 1)
+    shares = {LOST: lost[0], RANDOM: lost[1 + len(alone) :].mean(0)}
+    shares |= {f"{ALONE}{head}": x for (head,), x in zip(alone, lost[1:], strict=False)}
+    swapped = replace(task.task, prompts=task.corrupted, corrupted=task.clean)
+    game = Game(model, swapped, kind="resample", stack=stack, seed=seed, check=False)
+    restored = (task.task.sign * (game.values(gates[:1]) - game.clean)).numpy()[0] / gap
+    return _Measured(LOST, shares | {RESTORED: restored.clip(0, 1)}, len(others))
+
+
+def _other_heads(heads: Sequence[Head], every: Sequence[Head], seed: int) -> list[tuple[Head, ...]]:
+    """Draw different sets of as many other heads, of the same layers as far as these have them."""
+    free = [head for head in every if head not in heads]
+    if len(free) < len(heads):
+        raise OptionError(
+            f"the claim names {len(heads)} of {len(every)} heads, so that there are not as many"
+            " others to compare them with; name the heads that do the task"
+        )
+    rng, drawn = np.random.default_rng([seed, 71]), dict[tuple[Head, ...], None]()
+    for _ in range(N_SETS):
+        left = [free[i] for i in rng.permutation(len(free))]
+        chosen: list[Head] = []
+        for head in heads:
+            other = next((x for x in left if x.layer == head.layer), None)
+            chosen += [] if other is None else [other]
+            left = [x for x in left if x != other]
+        drawn[tuple(sorted([*chosen, *left[: len(heads) - len(chosen)]]))] = None
+    return [*drawn]
+
+
+def _of_circuit(
+    model: Model,
+    claim: TaskClaim,
+    heads: Sequence[Head],
+    task: ContrastTask,
+    gap: Float[np.ndarray, " pair"],
+    seed: int,
+    progress: Progress | None,
+) -> _Measured:
+    """Measure what is kept with the circuit alone, and with random nodes and all their edges."""
+    rng = np.random.default_rng([seed, 73])
+    with following(None, progress):
+        runs = PatchedRuns(model, task)
+        graph = runs.graph
+        edges = edges_between(graph, claim.nodes) if claim.edges is None else claim.edges
+        sets = [random_set(graph, claim.nodes, rng) for _ in range(N_SETS)]
+        masks = [graph.mask(edges), *(runs.only(nodes) for nodes in sets)]
+        kept = (runs.kept(masks, "circuit and random sets") / gap).clip(0, 1)
+    return _Measured(KEPT, {KEPT: kept[0], RANDOM: kept[1:].mean(0)}, len(sets))

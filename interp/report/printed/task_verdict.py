@@ -1,0 +1,64 @@
+"""Verdicts on claims about a task, as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from interp.core.columns import with_noun
+from interp.profiles.task_verdict import ALONE, KEPT, LOST, RANDOM, RESTORED
+from interp.profiles.verdict import HOLDS, IN_PART, SHARES
+
+if TYPE_CHECKING:
+    from interp.core.result_rows import ResultRows
+
+GAP = "of the gap between clean and corrupted prompts"
+MEASURED = {
+    LOST: "Without {subject}, whose outputs are replaced by those on the corrupted prompt,"
+    " {share} {gap} is lost",
+    KEPT: "With {subject} alone, while all else carries values of the corrupted prompt, {share}"
+    " {gap} is kept",
+}
+"""What is judged, by the name of its share."""
+CONTROL = {
+    LOST: "control: as many random other heads, mean of {sets}",
+    KEPT: "control: as many random heads and MLPs, with all edges between them, mean of {sets}",
+}
+
+
+def task_sentence(found: ResultRows, rows: dict[str, Any], value: Any) -> str:
+    """Return what was measured, on which pairs, and what the words ask for."""
+    facts = found.facts
+    share = rows[facts["metric"]]
+    measured = MEASURED[facts["metric"]].format(
+        subject=facts["subject"], share=value(share), gap=GAP
+    )
+    text = (
+        f"{measured}: the mean over {with_noun(share['n'], 'fresh pair')} of {facts['task']}, each"
+        f" counted from 0 to 1."
+    )
+    if without := facts["without_gap"]:
+        text += (
+            f" {with_noun(without, 'further pair')} had no gap in the right direction, and"
+            f" {'does' if without == 1 else 'do'} not count."
+        )
+    return text + (
+        f' "{HOLDS}" requires more than {SHARES[HOLDS]:.2f}, "{IN_PART}" more than'
+        f" {SHARES[IN_PART]:.2f}, and both that it is {SHARES[IN_PART]:.2f} ahead of the control."
+    )
+
+
+def task_lines(found: ResultRows, rows: dict[str, Any], value: Any) -> list[str]:
+    """Return the gap, and the shares of the claim, of its control, and those beside it."""
+    facts = found.facts
+    judged, sets = facts["metric"], with_noun(facts["random_sets"], "set")
+    texts = {
+        LOST: "lost without the heads of the claim",
+        KEPT: "kept with the circuit alone",
+        RANDOM: CONTROL[judged].format(sets=sets),
+        RESTORED: "restored by their clean outputs in the corrupted prompts",
+    }
+    lines = [f"  share {GAP}, which is {facts['gap']:.3g} {facts['gap_unit']} on average"]
+    for name, row in rows.items():
+        text = texts.get(name) or f"lost without {name.removeprefix(ALONE)} alone"
+        lines.append(f"    {text:<72}{value(row)}")
+    return lines
