@@ -239,7 +239,7 @@ def test_what_is_no_hypothesis_is_refused(textless: interp.Model, tmp_path: Path
     for given in (copies, "induction", [COPY]):
         with pytest.raises(OptionError, match=r"names no head; give HEAD=RULE"):
             read_hypothesis(given, textless)
-    with pytest.raises(OptionError, match="is a sentence, which this command cannot read yet"):
+    with pytest.raises(OptionError, match="is a sentence; give a language model that reads it"):
         read_hypothesis("L0H0=it attends to owners of things", textless)
     with pytest.raises(UnknownName, match="inductoin"):
         read_hypothesis("L0H0=inductoin", textless)
