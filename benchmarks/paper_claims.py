@@ -54,7 +54,7 @@ def keep(title: str, result: Tested) -> None:
         kept[title] = result.as_json()
         text = as_json(dict(sorted(kept.items())), ".7g")  # keeps the ends of intervals apart
         write_atomically(MEASURED, text.encode())
-        write_atomically(ENTRIES, with_verdict(title, result.verdict).encode())
+        write_atomically(ENTRIES, with_verdict(title, result.verdict, result.models).encode())
 
 
 def chosen(text: str | None, again: bool) -> list[Claim]:

@@ -6,6 +6,7 @@ since the package prints them; a test compares the two.
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterable
@@ -21,6 +22,8 @@ from interp.core.ties import reaches
 MEASURED = Path(__file__).with_name("paper_claims.json")
 ENTRIES = Path(__file__).parents[1] / "interp" / "core" / "literature.toml"
 ENTRY = "[[paper]]\n"  # first line of one of them
+NOT_LEARNED = "not learned here"
+BEHIND = 2.0  # nats behind its bound at which a form of attention has not learned its tasks
 
 
 @dataclass(frozen=True)
@@ -58,13 +61,10 @@ class Finding:
         exact = self.low == self.high  # and equal to the bound
         return "did not hold" if exact else "undecided"
 
-    def __str__(self) -> str:
-        """Format the number, its interval and its bound."""
-        ends = "" if self.low == self.high else f" [{self.low:.3g}, {self.high:.3g}]"
-        return (
-            f"{self.what}: {self.value:.3g}{ends} {self.unit}, {self.verdict}: claimed"
-            f" {self.side} {self.bound:.3g} ({self.samples})"
-        )
+    @property
+    def is_behind(self) -> bool:
+        """True for a loss so far above its bound that nothing was learned."""
+        return "nats" in self.unit and self.side == "below" and self.value - self.bound >= BEHIND
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,14 @@ class Tested:
     @property
     def verdict(self) -> str:
         """One of `VERDICTS`: the worst of the findings."""
-        found = {finding.verdict for finding in self.findings}
-        return next(v for v in ("did not hold", "undecided", "held") if v in found)
+        found = {self.verdict_on(finding) for finding in self.findings}
+        order = ("did not hold", NOT_LEARNED, "undecided", "held")
+        return next(verdict for verdict in order if verdict in found)
+
+    def verdict_on(self, finding: Finding) -> str:
+        """Return the verdict on one number; a form that learned nothing says nothing of a claim."""
+        trained = "trained alike" in self.models
+        return NOT_LEARNED if trained and finding.is_behind else finding.verdict
 
     def as_json(self) -> dict[str, Any]:
         """Return what `tested_from` reads."""
@@ -93,8 +99,14 @@ class Tested:
 
     def __str__(self) -> str:
         """Format the verdict and a line per number."""
-        head = f"{self.verdict}, on {self.models} ({self.seconds:.1f} s of processor time)"
-        return "\n".join([head, *map(str, self.findings)])
+        lines = [f"{self.verdict}, on {self.models} ({self.seconds:.1f} s of processor time)"]
+        for x in self.findings:
+            ends = "" if x.low == x.high else f" [{x.low:.3g}, {x.high:.3g}]"
+            lines.append(
+                f"{x.what}: {x.value:.3g}{ends} {x.unit}, {self.verdict_on(x)}: claimed {x.side}"
+                f" {x.bound:.3g} ({x.samples})"
+            )
+        return "\n".join(lines)
 
 
 def tested_from(kept: dict[str, Any]) -> Tested:
@@ -110,11 +122,11 @@ def results() -> dict[str, Tested]:
     return {title: tested_from(result) for title, result in kept.items()}
 
 
-def with_verdict(title: str, verdict: str) -> str:
-    """Return the text of the entries with the verdict of one claim."""
+def with_verdict(title: str, verdict: str, models: str) -> str:
+    """Return the text of the entries with the verdict of one claim, and what it is about."""
     head, *entries = ENTRIES.read_text(encoding="utf-8").split(ENTRY)
     [at] = [i for i, entry in enumerate(entries) if tomllib.loads(entry)["title"] == title]
-    plain = re.sub(r"^tested = .*\n", "", entries[at], flags=re.MULTILINE)
-    line = f'tested = "{verdict}"\n'
+    plain = re.sub(r"^tested(_on)? = .*\n", "", entries[at], flags=re.MULTILINE)
+    line = f"tested = {json.dumps(verdict)}\ntested_on = {json.dumps(models)}\n"
     entries[at] = re.sub(r"^(claim = .*\n)", lambda m: m[1] + line, plain, flags=re.MULTILINE)
     return ENTRY.join([head, *entries])

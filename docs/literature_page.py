@@ -66,29 +66,29 @@ def claims() -> Iterator[str]:
     """Yield a table of claims for each kind; a paper stands in the table of its first kind."""
     for letter, name in KINDS.items():
         yield f"## Claims: {name.lower()}"
-        lines = ["| paper | claim | verdict | measured [95 % interval] | on |", "|---" * 5 + "|"]
+        lines = ["| paper | claim | verdict | measured [95 % interval] |", "|---" * 4 + "|"]
         lines += [_claim(paper) for paper in by_title() if paper.kinds[0] == letter]
         yield "\n".join(lines)
 
 
 def _claim(paper: Paper) -> str:
     if tested := results().get(paper.title):
-        measured = "<br>".join(_number(finding) for finding in tested.findings)
-        on = tested.models
+        measured = "<br>".join(_number(x, tested.verdict_on(x)) for x in tested.findings)
+        on = f" on {tested.models}"
     else:
         measured, on = paper.not_testable, ""
     search = f"https://scholar.google.com/scholar?q={quote_plus(paper.title)}"
-    cells = (f"[{paper.title}]({search})", paper.claim, f"**{paper.verdict}**", measured, on)
+    cells = (f"[{paper.title}]({search})", paper.claim, f"**{paper.verdict}**{on}", measured)
     return "| " + " | ".join(_cell(x) for x in cells) + " |"
 
 
-def _number(finding: Finding) -> str:
+def _number(finding: Finding, verdict: str) -> str:
     """Format one number with its interval, and the bound if the claim has several numbers."""
     same = finding.low == finding.high
     ends = "" if same else f" [{finding.low:.3g}, {finding.high:.3g}]"
     return (
         f"{finding.what}: **{finding.value:.3g}**{ends} {finding.unit}, claimed {finding.side}"
-        f" {finding.bound:.3g}: {finding.verdict} ({finding.samples})"
+        f" {finding.bound:.3g}: {verdict} ({finding.samples})"
     )
 
 

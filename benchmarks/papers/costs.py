@@ -15,7 +15,6 @@ from torch import Tensor
 from interp.heads.machine_limits import roofline
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
-from papers.beside import losses
 from papers.evicting import HOST, asked, hiding, host, loss
 from papers.finding import Finding, claim, exact, mean
 from papers.sparse_budgets import pages
@@ -83,15 +82,19 @@ def linear_memory() -> list[Finding]:
     ]
 
 
-@claim("Generating Long Sequences", "strided and plain softmax attention trained alike, 3 seeds")
+@claim("Generating Long Sequences", "strided maps, and maps of random weights that are recomputed")
 def sparse_transformer() -> list[Finding]:
-    """Entries of the strided map at two lengths, loss against softmax, bytes when recomputed."""
+    """Entries of the strided map at two lengths, and bytes when maps are recomputed.
+
+    No loss is measured: the paper uses the strided form for pictures and sound, and for text its
+    fixed form, because the strided one is worse there (1.13 bits against .99 on enwik8).
+    """
     entries = []
     for n in (256, 4096):  # the stride is the root of the length, as published
         gap = np.arange(n)[:, None] - np.arange(n)
         stride = math.isqrt(n)
         entries.append(int(((gap >= 0) & ((gap < stride) | (gap % stride == 0))).sum()))
-    found = [
+    return [
         exact(
             "exponent of the visible pairs in the length, 256 to 4096 tokens",
             math.log(entries[1] / entries[0]) / math.log(16),
@@ -102,19 +105,6 @@ def sparse_transformer() -> list[Finding]:
         ),
         _exponent("streamed", 4096, 16384),
     ]
-    for kind in ("text", "copies", "recall"):
-        apart = losses("strided", [kind], 32) - losses("plain_softmax", [kind], 32)
-        found.append(
-            mean(
-                f"{kind}: loss of strided minus of full attention",
-                apart,
-                "nats",
-                "below",
-                0.1,
-                "3 seeds, 32 rows each",
-            )
-        )
-    return found
 
 
 @claim("Kinetics", HOST)

@@ -28,7 +28,14 @@ KINDS = {
 }
 
 
-VERDICTS = ("held", "did not hold", "undecided", "not testable here", "not tested yet")
+VERDICTS = (
+    "held",
+    "did not hold",
+    "not learned here",
+    "undecided",
+    "not testable here",
+    "not tested yet",
+)
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,7 @@ class Paper:
         claim: a sentence that the paper asserts, in words that a number can contradict.
         not_testable: why the claim cannot be tested here, and what is offered instead.
         tested: verdict of the test of the claim; empty before it was tested.
+        tested_on: models that the verdict is about.
         status: one of `STATUSES`.
         call: Python expressions that answer it.
         command: command lines that answer it.
@@ -64,6 +72,7 @@ class Paper:
     claim: str = ""
     not_testable: str = ""
     tested: str = ""
+    tested_on: str = ""
 
     @property
     def verdict(self) -> str:
@@ -72,9 +81,11 @@ class Paper:
 
     def __str__(self) -> str:
         """Format the entry as lines of text."""
-        measured = (
-            "; the numbers are in docs/literature.md of the repository" if self.tested else ""
-        )
+        measured = ""
+        if self.tested:
+            measured = (
+                f" on {self.tested_on}; the numbers are in docs/literature.md of the repository"
+            )
         lines = [self.title, "", f"Claims: {self.claim}", f"Tested: {self.verdict}{measured}"]
         lines += [f"Why not: {self.not_testable}"] if self.not_testable else []
         lines += [f"Asks: {self.question}"]

@@ -288,6 +288,14 @@ def test_verdicts_follow_from_intervals() -> None:
     assert paper_findings.Tested("m", (held, held), 1).verdict == "held"
     assert paper_findings.Tested("m", (held, open_), 1).verdict == "undecided"
     assert paper_findings.Tested("m", (held, open_, false), 1).verdict == "did not hold"
+    behind = finding(3.5, 3.1, 3.9, "below")
+    assert paper_findings.Tested("m", (held, behind), 1).verdict == "did not hold"
+    for others, verdict in (
+        ((held, open_), "not learned here"),
+        ((finding(2.9, 2.5, 3.3, "below"),), "did not hold"),
+    ):
+        alike = paper_findings.Tested("trained alike", (*others, behind), 1)
+        assert (alike.verdict, alike.verdict_on(behind)) == (verdict, "not learned here")
 
 
 def lines() -> Iterator[str]:

@@ -42,16 +42,17 @@ def claims() -> Iterator[dict[str, Any]]:
 def test_every_result_has_its_test(claims: dict[str, Any]) -> None:
     kept = json.loads(MEASURED.read_text(encoding="utf-8"))
     assert sorted(kept) == sorted(claims)
-    printed = {p.title: p.tested for p in papers() if p.tested}
-    assert printed == {title: result.verdict for title, result in results().items()}
-    assert printed == {title: result["verdict"] for title, result in kept.items()}
+    printed = {p.title: (p.tested, p.tested_on) for p in papers() if p.tested}
+    assert printed == {title: (x.verdict, x.models) for title, x in results().items()}
+    assert printed == {title: (x["verdict"], x["models"]) for title, x in kept.items()}
 
 
 def test_a_verdict_is_written_into_its_entry() -> None:
-    text = with_verdict("Loki: Low-Rank Keys for Efficient Sparse Attention", "undecided")
+    text = with_verdict("Loki: Low-Rank Keys for Efficient Sparse Attention", "undecided", 'a "m"')
     before = ENTRIES.read_text(encoding="utf-8")
     [entry] = set(text.split(ENTRY)) - set(before.split(ENTRY))
     assert tomllib.loads(entry)["tested"] == "undecided"
+    assert tomllib.loads(entry)["tested_on"] == 'a "m"'
     assert text.count("\ntested = ") == before.count("\ntested = ")
 
 
