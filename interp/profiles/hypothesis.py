@@ -200,7 +200,7 @@ def stated_hypothesis(
     given: Any, head: str | None = None
 ) -> Hypothesis | StatedHypothesis | TaskClaim:
     """Tell the forms of a hypothesis apart, and refuse a malformed one without a model."""
-    if isinstance(given, Hypothesis):
+    if isinstance(given, (Hypothesis, StatedHypothesis, TaskClaim)):
         return given
     if (claim := task_claim(given, head)) is not None:
         return claim
@@ -229,7 +229,7 @@ def stated_hypothesis(
 
 def read_hypothesis(given: Any, model: Model, head: str | None = None) -> Hypothesis:
     """Read a hypothesis about one head, in any of its forms, for a model."""
-    said = given if isinstance(given, StatedHypothesis) else stated_hypothesis(given, head)
+    said = stated_hypothesis(given, head)
     if isinstance(said, Hypothesis):
         return said
     if isinstance(said, TaskClaim):
