@@ -9,7 +9,7 @@ heads of the same layers, or random sets of nodes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from interp.profiles.ledger import QuestionLedger
     from interp.profiles.task_claim import TaskClaim
 
-Shares = dict[str, "Float[np.ndarray, ' pair']"]
 LOST, KEPT = "share lost", "share kept"
 RANDOM, RESTORED, ALONE = "random sets", "share restored", "share lost: "
 STANDING = "share lost with stand-ins: "
@@ -65,7 +64,7 @@ class _Measured:
     """
 
     judged: str
-    shares: Shares
+    shares: Mapping[str, Float[np.ndarray, " pair"]]
     sets: int
 
     @property

@@ -222,7 +222,6 @@ view {MODEL} --file nowhere.txt               | nowhere.txt is not a file
 view {MODEL} --text a --heads x               | 'x'
 view {MODEL} --text a --set show=nosuch       | '--set show'
 judge planted:nosuch L0H0=induction           | unknown planted model 'nosuch'
-judge planted:induction L0H0=task:nosuch      | unknown contrast task 'nosuch'
 head {MODEL} tea                              | cannot read 'tea' as a head
 profile {MODEL} --max-length 1                | 1 is not in the range x>=2
 list methods nosuch                           | 'nosuch'

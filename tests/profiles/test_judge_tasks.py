@@ -13,10 +13,12 @@ import pytest
 import torch
 from beside import STORIES, needs
 from circuits.test_bogus_sets import KNOWN, found_in, of_nodes, writers
+from click.testing import CliRunner
 
 import interp
 from interp.circuits import make_contrast
 from interp.circuits.contrast import hashes
+from interp.cli.main import main
 from interp.core.documents import parse_json
 from interp.core.errors import OptionError, PromptError, StoreError, UnknownName
 from interp.profiles import verdict
@@ -314,6 +316,14 @@ def test_what_cannot_be_judged_is_refused_with_the_reason(
     (tmp_path / "c.json").write_text((tmp_path / "c.json").read_text().replace("L2H3", "L2H2"))
     with pytest.raises(StoreError, match=r"changed|damaged|checksum"):
         verdict_about(NAMES, str(tmp_path / "c.json"))
+
+
+def test_the_command_reads_the_hypothesis_before_it_loads_the_model(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    for given, reason in (("task:nosuch", "unknown contrast task"), ("task:ioi", "no weights")):
+        found = CliRunner().invoke(main, ["judge", str(tmp_path), f"L0H0={given}"])
+        assert found.exit_code
+        assert reason in found.output
 
 
 def test_noise_is_not_ahead_of_noise() -> None:
