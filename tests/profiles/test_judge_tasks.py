@@ -136,6 +136,19 @@ def test_a_circuit_is_the_same_from_every_form_of_file(
         verdict_about(NAMES, str(tmp_path / "mib.json"))
 
 
+def test_a_verdict_is_the_same_from_a_file(verdict_about: Callable, tmp_path: Path) -> None:
+    found = verdict_about(NAMES, f"L1H0+L2H3=task:{NAMES}")
+    for suffix in ("json", "parquet"):
+        found.save(tmp_path / f"v.{suffix}")
+        again = type(found).load(tmp_path / f"v.{suffix}")
+        assert found_text(again) == found_text(found)
+        assert again.interval(0.5).equals(found.interval(0.5))
+    found.save(tmp_path / "v.html")
+    page = (tmp_path / "v.html").read_text(encoding="utf-8")
+    assert "control: as many random other heads" in page
+    assert found.interval(0.5)["low"].iloc[0] > found.low[0]
+
+
 def outside(
     module: Any, ids: torch.Tensor, other: torch.Tensor, heads: Sequence[str], mlps: Sequence[int]
 ) -> torch.Tensor:
