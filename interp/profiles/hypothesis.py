@@ -223,7 +223,7 @@ def stated_hypothesis(
 
     A sentence is one only where something can read it.
     """
-    if isinstance(given, Hypothesis):
+    if isinstance(given, (Hypothesis, StatedHypothesis, TaskClaim)):
         return given
     if (claim := task_claim(given, head)) is not None:
         return claim
@@ -257,10 +257,7 @@ def read_hypothesis(
     given: Any, model: Model, head: str | None = None, reader: SentenceReader | None = None
 ) -> Hypothesis:
     """Read a hypothesis about one head, in any of its forms, for a model."""
-    readable = reader is not None
-    said = given
-    if not isinstance(given, StatedHypothesis):
-        said = stated_hypothesis(given, head, readable=readable)
+    said = stated_hypothesis(given, head, readable=reader is not None)
     if isinstance(said, Hypothesis):
         return said
     if isinstance(said, TaskClaim):

@@ -1,4 +1,4 @@
-"""Judge a hypothesis about a head on documents that nothing was chosen or fitted on."""
+"""Verdicts on hypotheses about heads, and about tasks, on text that chose and fitted nothing."""
 
 from __future__ import annotations
 
@@ -67,15 +67,20 @@ def judge(
     questions: str | os.PathLike = FOLDER,
     progress: Progress | None = None,
 ) -> ResultRows:
-    """Judge what is said of one head on documents that nothing was chosen or fitted on.
+    """Judge a hypothesis about a head, or about a task, on text that chose and fitted nothing.
 
-    The hypothesis becomes a model of the head's pattern, with weights fitted on the first documents
-    of the corpus. On fresh documents its reference is position alone, or even attention if it says
-    something about positions itself. It holds if it explains more than .5 of what the reference
-    leaves unexplained of the pattern off the sink, on average over documents, and holds in part if
-    more than .1. It must also explain .1 more than two controls: itself read on the tokens of
-    another document, and as many random keys for each query; and, if it is a sentence, a sentence
-    about something else that the same language model reads.
+    A hypothesis about a head becomes a model of its pattern, with weights fitted on the first
+    documents of the corpus. On fresh documents its reference is position alone, or even attention
+    if it says something about positions itself. It holds if it explains more than .5 of what the
+    reference leaves unexplained of the pattern off the sink, on average over documents, and holds
+    in part if more than .1. It must also explain .1 more than two controls: itself read on the
+    tokens of another document, and as many random keys for each query; and, if it is a sentence,
+    more than a sentence about something else that the same language model reads.
+
+    A claim that heads, or a circuit, do a task is judged on fresh pairs of prompts of the task, by
+    the same words: the share of the gap between clean and corrupted prompts that is lost once the
+    outputs of the heads are replaced by those on the corrupted prompt, or that is kept with the
+    circuit alone. The control is as many random other heads, or a random set of nodes.
 
     Every question is written into a ledger. Documents that judged it judge no later question about
     the model, and levels of tests follow LORD++, which controls the share of false verdicts among
@@ -84,13 +89,15 @@ def judge(
     Args:
         model: a model, or anything that `interp.load` accepts.
         hypothesis: HEAD=RULE with a rule or detector by name, HEAD=FILE.py:FUNCTION, HEAD=FILE.toml
-            with a list, HEAD=SENTENCE, or, with `head`, a function or a list of tables.
-        corpus: see `interp.profile`.
+            with a list, HEAD=SENTENCE, or, with `head`, a function or a list of tables;
+            HEAD+HEAD=task:TASK with a task of `interp circuit`, the file of a circuit, or
+            FILE=task:TASK.
+        corpus: see `interp.profile`; of hypotheses about a head.
         head: the head, such as L5H4, if the hypothesis does not name it.
         reader: address of a language model (http://HOST/v1#NAME) that reads a sentence and names
             the keys that it expects; it sees the documents.
         field: field or column of the text, or of token ids.
-        n_documents: number of fresh documents that judge; half as many fit.
+        n_documents: number of fresh documents that judge, half as many fit; of a task, of pairs.
         n_queries: number of random queries read of each document; None: all.
         max_length: longest window of a document, in tokens.
         seed: seed of every random choice.
@@ -101,12 +108,15 @@ def judge(
         A row per number, `score` with the interval `low` to `high` over documents that also holds
         the spread of the fit. Facts: `verdict`, the word; `question`, its number in the ledger;
         `levels` and `p` by word; `needed`, an estimate of the documents that would tell;
-        `questions`, all that the ledger holds; `examples`, where hypothesis and head differ most.
+        `questions`, all that the ledger holds; `examples`, where hypothesis and head differ most;
+        `without_gap`, the pairs on which the model does not do the task, which do not count.
 
     Raises:
         OptionError: the hypothesis is of no known form, raises, does not end, returns something
-            else, reads tokens after the query, or names every key or none; the ledger was changed.
-        PromptError: the corpus cannot be read, or has too few distinct documents.
+            else, reads tokens after the query, or names every key or none; the model does not do
+            the task, or the circuit is of another; the ledger was changed.
+        PromptError: the corpus cannot be read, or has too few distinct documents; or the task has
+            too few pairs that did not judge before.
         LoadError: the language model does not answer, or its replies can hardly be read.
         UnknownName: there is no such head or rule.
 

@@ -9,23 +9,27 @@ heads of the same layers, or random sets of nodes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from interp.causal.game.game import Game
+from interp.circuits.contrast import hashes
 from interp.circuits.gap import NOTHING
+from interp.circuits.groups import LARGE
 from interp.circuits.patched_runs import PatchedRuns
 from interp.circuits.set_evaluation import random_set
 from interp.circuits.smallest import edges_between
 from interp.circuits.steps import following
+from interp.circuits.tasks.named import is_file, make_contrast
 from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.result_rows import ResultRows
 from interp.core.statistics import bootstrap_bounds
+from interp.core.ties import ordered, ordered_by
 from interp.model.content import model_provenance
 from interp.model.head_arguments import heads_with_stack
 from interp.profiles.task_claim import fresh_pairs
@@ -40,10 +44,12 @@ if TYPE_CHECKING:
     from interp.profiles.ledger import QuestionLedger
     from interp.profiles.task_claim import TaskClaim
 
-Shares = dict[str, "Float[np.ndarray, ' pair']"]
 LOST, KEPT = "share lost", "share kept"
 RANDOM, RESTORED, ALONE = "random sets", "share restored", "share lost: "
+STANDING = "share lost with stand-ins: "
 N_SETS = 20  # random sets of a control
+_CHOOSING, _MOST = 16, 3  # pairs that choose heads that take over, and most such heads
+_ALL = 0.9  # mean share lost above which nothing is left that others could have taken over
 _BELOW = 0.5  # a pair that is further behind a control counts as this far
 
 
@@ -58,7 +64,7 @@ class _Measured:
     """
 
     judged: str
-    shares: Shares
+    shares: Mapping[str, Float[np.ndarray, " pair"]]
     sets: int
 
     @property
@@ -152,19 +158,71 @@ def _of_heads(
     every = [Head(site.layer, h, stack) for site in sites for h in range(site.n_heads)]
     others = _other_heads(heads, every, seed)
     alone = [(head,) for head in heads] if len(heads) > 1 else []
-    sets = [tuple(heads), *alone, *others]
-    game = Game(model, task.task, kind="resample", stack=stack, seed=seed)
+    options = {"kind": "resample", "stack": stack, "seed": seed}
+    game = Game(model, task.task, **options)
+    lost = _without(game, every, [tuple(heads), *alone, *others], progress) / gap
+    lost = lost.clip(0, 1)
+    shares = {LOST: lost[0], RANDOM: _middle(lost[1 + len(alone) :])}
+    shares |= {f"{ALONE}{head}": x for (head,), x in zip(alone, lost[1:], strict=False)}
+    swapped = replace(task.task, prompts=task.corrupted, corrupted=task.clean)
+    backwards = Game(model, swapped, check=False, **options)
+    restored = -_without(backwards, every, [heads], progress)[0] / gap
+    shares |= {RESTORED: restored.clip(0, 1)}
+    stand_ins: list[Head] = []
+    if lost[0].mean() < _ALL:
+        stand_ins = _stand_ins(model, claim, heads, every, task, options, progress)
+    if stand_ins:
+        names = "+".join(map(str, stand_ins))
+        [more] = _without(game, every, [(*heads, *stand_ins)], progress) / gap
+        shares |= {f"{STANDING}{names}": more.clip(0, 1)}
+    return _Measured(LOST, shares, len(others))
+
+
+def _middle(shares: Float[np.ndarray, "set pair"]) -> Float[np.ndarray, " pair"]:
+    """Return the shares of the set whose mean is the median: a few random sets hold the truth."""
+    return shares[ordered(shares.mean(1).tolist())[(len(shares) - 1) // 2]]
+
+
+def _without(
+    game: Game, every: Sequence[Head], sets: Sequence[Sequence[Head]], progress: Progress | None
+) -> Float[np.ndarray, "set pair"]:
+    """Return what each pair loses with the outputs of some heads from its corrupted prompt."""
     gates = torch.ones(len(sets), len(every), dtype=torch.double)
     for row, out in enumerate(sets):
         gates[row, [every.index(head) for head in out]] = 0
     values = game.values(gates, progress=progress)
-    lost = ((task.task.sign * (game.clean - values)).numpy() / gap).clip(0, 1)
-    shares = {LOST: lost[0], RANDOM: lost[1 + len(alone) :].mean(0)}
-    shares |= {f"{ALONE}{head}": x for (head,), x in zip(alone, lost[1:], strict=False)}
-    swapped = replace(task.task, prompts=task.corrupted, corrupted=task.clean)
-    game = Game(model, swapped, kind="resample", stack=stack, seed=seed, check=False)
-    restored = (task.task.sign * (game.values(gates[:1]) - game.clean)).numpy()[0] / gap
-    return _Measured(LOST, shares | {RESTORED: restored.clip(0, 1)}, len(others))
+    return (game.task.sign * (game.clean - values)).numpy()
+
+
+def _stand_ins(
+    model: Model,
+    claim: TaskClaim,
+    heads: Sequence[Head],
+    every: Sequence[Head],
+    judging: ContrastTask,
+    options: dict[str, Any],
+    progress: Progress | None,
+) -> list[Head]:
+    """Find heads that matter more once the claimed ones are replaced, on pairs that do not judge.
+
+    None is found where the task has no other pairs.
+    """
+    n = 2**31 if is_file(claim.task) else _CHOOSING
+    pairs = make_contrast(model, claim.task, n=n, seed=int(options["seed"]) + 1)
+    judges = {*hashes(judging)}
+    other = [i for i, pair in enumerate(hashes(pairs)) if pair not in judges][:_CHOOSING]
+    if not other:
+        return []
+    pairs = pairs.some(other)
+    clean, corrupted = pairs.values(model)
+    gap = float(pairs.task.sign * (clean - corrupted).mean())
+    free = [head for head in every if head not in heads]
+    sets = [(*heads,), *((head,) for head in free), *((*heads, head) for head in free)]
+    game = Game(model, pairs.task, check=False, **options)
+    lost = _without(game, every, sets, progress).mean(1)
+    gain = lost[1 + len(free) :] - lost[1 : 1 + len(free)] - lost[0]
+    first = ordered_by(range(len(free)), gain.tolist().__getitem__, scale=abs(gap))[:_MOST]
+    return [free[i] for i in first if gain[i] > LARGE * gap > 0]
 
 
 def _other_heads(heads: Sequence[Head], every: Sequence[Head], seed: int) -> list[tuple[Head, ...]]:
@@ -205,4 +263,4 @@ def _of_circuit(
         sets = [random_set(graph, claim.nodes, rng) for _ in range(N_SETS)]
         masks = [graph.mask(edges), *(runs.only(nodes) for nodes in sets)]
         kept = (runs.kept(masks, "circuit and random sets") / gap).clip(0, 1)
-    return _Measured(KEPT, {KEPT: kept[0], RANDOM: kept[1:].mean(0)}, len(sets))
+    return _Measured(KEPT, {KEPT: kept[0], RANDOM: _middle(kept[1:])}, len(sets))

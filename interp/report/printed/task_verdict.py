@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from interp.core.columns import with_noun
-from interp.profiles.task_verdict import ALONE, KEPT, LOST, RANDOM, RESTORED
+from interp.profiles.task_verdict import ALONE, KEPT, LOST, RANDOM, RESTORED, STANDING
 from interp.profiles.verdict import HOLDS, IN_PART, SHARES
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ MEASURED = {
 }
 """What is judged, by the name of its share."""
 CONTROL = {
-    LOST: "control: as many random other heads, mean of {sets}",
-    KEPT: "control: as many random heads and MLPs, with all edges between them, mean of {sets}",
+    LOST: "control: as many random other heads, the median of {sets}",
+    KEPT: "control: as many random heads and MLPs, the median of {sets}",
 }
 
 
@@ -60,5 +60,7 @@ def task_lines(found: ResultRows, rows: dict[str, Any], value: Any) -> list[str]
     lines = [f"  share {GAP}, which is {facts['gap']:.3g} {facts['gap_unit']} on average"]
     for name, row in rows.items():
         text = texts.get(name) or f"lost without {name.removeprefix(ALONE)} alone"
+        if name.startswith(STANDING):
+            text = f"lost without them and {name.removeprefix(STANDING)} (chosen on other pairs)"
         lines.append(f"    {text:<72}{value(row)}")
     return lines
