@@ -17,6 +17,7 @@ import click
 
 from interp.cli.value_types import HeadList
 from interp.cli.vocabulary import UNSET, WORDS, Separated, Spelling, plain_help, type_of
+from interp.core.documents import parse_json
 from interp.core.errors import OptionError
 from interp.core.presenter import resolved
 from interp.core.signature import REQUIRED, UNREAD, Parameter, read
@@ -28,7 +29,8 @@ MOST_VALUES = 64  # of a list
 LARGEST = 1_000_000  # of whole numbers
 PROSE = frozenset({"text", "tokens"})
 """Parameters whose texts are read by a tokenizer, and name nothing."""
-_FILE = re.compile(r"[/\\~]|\.(?!L\d+H\d+\b)[A-Za-z]\w*\s*(?=:|$)")
+_FILE = re.compile(r"[/\\~]|\.(?!L\d+H\d+\b)[A-Za-z]")
+_SAID_OF = re.compile(r"\s*(?:\w+\.)?L\d+H\d+\s*=\s*")
 _NAME = {"type": "string", "maxLength": 200}
 _TEXT = {"type": "string", "maxLength": LONGEST_TEXT}
 
@@ -104,15 +106,27 @@ class AgentTool:
         from jsonschema import Draft202012Validator
 
         schema = self.schema(models)
-        for error in Draft202012Validator(schema).iter_errors(dict(given)):
+        kinds = schema["properties"]
+        values = {k: _parsed(k, v, kinds.get(k, {})) for k, v in given.items()}
+        for error in Draft202012Validator(schema).iter_errors(values):
             where = ".".join(map(str, error.absolute_path)) or self.name
-            raise OptionError(
-                f"{where}: {error.message[:200]}; {self.name} takes"
-                f" {', '.join(schema['properties'])}"
-            )
-        require_names(given, files)
-        defaults = {k: x["default"] for k, x in schema["properties"].items() if "default" in x}
-        return {**defaults, **given}
+            said = error.message
+            said = said if len(said) <= 200 else f"{said[:80]} ... {said[-100:]}"
+            raise OptionError(f"{where}: {said}; {self.name} takes {', '.join(kinds)}")
+        require_names(values, files)
+        return {k: x["default"] for k, x in kinds.items() if "default" in x} | values
+
+
+def _parsed(name: str, value: Any, schema: Mapping[str, Any]) -> Any:
+    """Return a value; an object may be given as its JSON, and a whole number as 64.0."""
+    if isinstance(value, float) and value.is_integer() and schema.get("type") == "integer":
+        return int(value)
+    if not (isinstance(value, str) and "anyOf" in schema and value.lstrip().startswith("{")):
+        return value
+    try:
+        return parse_json(value)
+    except ValueError as error:
+        raise OptionError(f"{name} is not valid JSON: {error}; give an object") from error
 
 
 def require_names(value: Any, files: Collection[str], where: str = "") -> None:
@@ -126,7 +140,7 @@ def require_names(value: Any, files: Collection[str], where: str = "") -> None:
             require_names(inside, files, where)
     elif isinstance(value, str):
         require_text(where, value)
-        asked = value.partition("=")[2] or value
+        asked = _SAID_OF.sub("", value, count=1)
         named = re.sub(r":\w+$", "", asked.strip())
         if where not in PROSE and _FILE.search(asked) and named not in files:
             allowed = f"one of {', '.join(sorted(files))}" if files else "none"

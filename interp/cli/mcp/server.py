@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import secrets
+import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from interp.cli.mcp.session import LONGEST_ANSWER
 from interp.cli.mcp.tools import TOOLS
 from interp.core.errors import InterpError, error_line
 from interp.core.installed import package_error, version
@@ -74,7 +76,9 @@ def agent_server(session: AgentSession) -> Server[Any]:
             except Exception as error:  # one wrong question must not end the others
                 _log.debug("%s failed", tool.name, exc_info=True)
                 text = f"{tool.name} failed unexpectedly ({error_line(error)}); ask something else"
-        content = types.TextContent(type="text", text=visible(text)[:4_000])
+        # half a character of a token cannot be sent
+        sent = visible(text).encode(errors="replace").decode()[:LONGEST_ANSWER]
+        content = types.TextContent(type="text", text=sent)
         return types.CallToolResult(content=[content], is_error=failed)
 
     async def refusing(function: Callable[..., Any], *args: str) -> Any:
@@ -138,7 +142,8 @@ def serve_standard(session: AgentSession) -> None:
 
     async def run() -> None:
         async with stdio_server() as (read, write):
-            await server.run(read, write, server.create_initialization_options())
+            with contextlib.redirect_stdout(sys.stderr):  # at once, not when a buffer is full
+                await server.run(read, write, server.create_initialization_options())
 
     with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is how a user stops it
         anyio.run(run)

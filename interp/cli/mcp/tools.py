@@ -14,8 +14,7 @@ from interp.cli.inputs import is_contrast
 from interp.cli.mcp.declared import MOST_VALUES, AgentTool
 from interp.cli.vocabulary import FROM_1, Spelling
 from interp.core.columns import with_noun
-from interp.core.documents import parse_json
-from interp.core.errors import OptionError, UnknownName
+from interp.core.errors import UnknownName
 from interp.core.registry import CIRCUIT_METHODS
 from interp.core.signature import REQUIRED
 from interp.core.tokens import shown
@@ -115,16 +114,6 @@ def _task(model: Model, name: str) -> Any:
         known = [task for task in TASKS if (":" in task) == (":" in name)]
         raise UnknownName("task", name, ["repeats", *known])
     return make_task(model, name)
-
-
-def _hypothesis(model: Model, given: Any) -> Any:
-    """Return a hypothesis; a list may be given as an object, or as its JSON."""
-    if not isinstance(given, str) or not given.lstrip().startswith("{"):
-        return given
-    try:
-        return parse_json(given)
-    except ValueError as error:
-        raise OptionError(f"the list is not JSON ({error}); give HEAD=RULE or an object") from error
 
 
 _NAME = {"type": "string", "maxLength": 200}
@@ -233,7 +222,6 @@ TOOLS = {
                     " a list of entries, of which the first that names a key counts.",
                 )
             },
-            made={"hypothesis": _hypothesis},
             stem=lambda found, given: f"verdict-{found.facts['question']}",
         ),
         AgentTool(
