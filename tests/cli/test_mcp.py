@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import anyio
 import pytest
@@ -16,6 +18,7 @@ from interp.cli.mcp.session import LONGEST_ANSWER
 from interp.cli.mcp.tools import TOOLS
 from interp.core.errors import OptionError
 
+ROOT = Path(__file__).parents[2]
 NAMES = ["list_heads", "head", "examples", "pattern", "ablate", "circuit", "judge", "ledger"]
 INITIAL = {
     "protocolVersion": "2025-06-18",
@@ -310,3 +313,17 @@ def test_an_unexpected_error_is_one_sentence(tmp_path, monkeypatch):
 
     monkeypatch.setattr(session, "answer", refused)
     assert call(session, "ledger") == (True, "give another[U+202E] name")
+
+
+@pytest.mark.slow
+def test_the_guide_shows_what_its_agent_prints(tmp_path):
+    text = (ROOT / "docs/guides/agents.md").read_text(encoding="utf-8")
+    code, shown = (
+        re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL)[0] for kind in ("python", "text")
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    # numbers may differ by rounding; tests of the tools compare them
+    lines = [re.sub(r"\d*\.\d+(e-\d+)?", "#", part).split("\n") for part in (shown, done.stdout)]
+    assert lines[0] == lines[1]
