@@ -91,6 +91,7 @@ WITHOUT = {
     "completion": "runs no model",
     "explore": "a server, which runs until it is stopped; a prompt is one forward pass",
     "list": "runs no model",
+    "mcp": "a server, which runs until its input ends",
     "results": "runs no model",
 }
 

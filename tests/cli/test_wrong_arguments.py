@@ -86,6 +86,9 @@ score {MODEL} --config bad.toml               | bad.toml is not valid TOML
 score {MODEL} -o afile                        | afile is a file, not a folder
 score {MODEL} -o afile/below                  | afile is a file, not a folder
 explore planted:nosuch                        | unknown planted model 'nosuch'
+mcp planted:nosuch                            | unknown planted model 'nosuch'
+mcp {MODEL} --set port=70000                  | '--set port'
+mcp {MODEL} -o afile                          | afile is a file, not a folder
 explore bundled:induction bundled:one-layer   | are 2 models; one is held in memory, so give one
 atlas planted:nosuch                          | unknown planted model 'nosuch'
 atlas {MODEL} -m inducton                     | unknown metric 'inducton'

@@ -83,6 +83,7 @@ WITHOUT = {
     "list methods": "runs no model",
     "list metrics": "runs no model",
     "list models": "runs no model",
+    "mcp": "a server, which runs until its input ends; tests/cli/test_mcp.py",
     "prune verify": "reads a folder that states no device",
     **dict.fromkeys(
         (

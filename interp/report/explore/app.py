@@ -14,9 +14,9 @@
 | `POST /api/ablate` | `{"prompt":, "heads": [...], "intervention":, ...}`; see `Session.ablate` |
 | `POST /api/write` | the same without `position`: both continuations; see `Session.write` |
 
-Every request carries the token, as `?token=` or as the header `X-Interp-Token`; without it the
-answer is 403, and so it is to a page of another origin. A wrong value is 400 with `{"error": ...,
-"kind": ...}`, a request that a newer one replaced 409, a body above the limit 413.
+Every request carries the token, as `?token=`, as the header `X-Interp-Token` or as a bearer token;
+without it the answer is 403, and so it is to a page of another origin. A wrong value is 400 with
+`{"error": ..., "kind": ...}`, a request that a newer one replaced 409, a body above the limit 413.
 """
 
 from __future__ import annotations
@@ -54,6 +54,21 @@ HEADERS = {
 PAGE_HEADERS = {k: v for k, v in HEADERS.items() if k != "Content-Security-Policy"}
 
 
+def refusal(request: Request, token: str, port: int, remedy: str) -> Response | None:
+    """Return the answer to a request of another host or page, or without the token; else None."""
+    hosts = {f"{name}:{port}" for name in NAMES}
+    if request.headers.get("host", "").lower() not in hosts:
+        return _error(403, "Host", f"this server answers to {' and '.join(sorted(hosts))} only")
+    origin = request.headers.get("origin")
+    if origin is not None and origin.lower() not in {f"http://{host}" for host in hosts}:
+        return _error(403, "Origin", "this server answers to its own page only")
+    bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
+    credential = request.headers.get(HEADER) or bearer or request.query_params.get("token", "")
+    if not secrets.compare_digest(credential.encode(), token.encode()):
+        return _error(403, "Token", remedy)
+    return None
+
+
 def application(
     page: Callable[[str], str],
     session: Session | None,
@@ -67,25 +82,12 @@ def application(
     from starlette.responses import HTMLResponse
     from starlette.routing import Route
 
-    hosts = {f"{name}:{port}" for name in NAMES}
-    origins = {f"http://{host}" for host in hosts}
-
-    def refused(request: Request) -> Response | None:
-        if request.headers.get("host", "").lower() not in hosts:
-            return _error(403, "Host", f"this server answers to {' and '.join(sorted(hosts))} only")
-        origin = request.headers.get("origin")
-        if origin is not None and origin.lower() not in origins:
-            return _error(403, "Origin", "this server answers to its own page only")
-        credential = request.headers.get(HEADER) or request.query_params.get("token", "")
-        if not secrets.compare_digest(credential.encode(), token.encode()):
-            return _error(403, "Token", "open the address that `interp explore` printed")
-        return None
-
     def guarded(
         inside: Callable[[Request], Awaitable[Response]],
     ) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
-            return refused(request) or await inside(request)
+            why = refusal(request, token, port, "open the address that `interp explore` printed")
+            return why or await inside(request)
 
         return endpoint
 

@@ -9,7 +9,7 @@ import socket
 import webbrowser
 from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from interp.core.errors import OptionError
 from interp.core.installed import package_error
@@ -69,40 +69,50 @@ def serve(
 ) -> None:
     """Serve a page and its session until Ctrl-C."""
     require_server()
-    import uvicorn
-
     from interp.report.explore.app import application
 
     opened = listening(port)
     with opened:
         number = opened.getsockname()[1]
         token = secrets.token_urlsafe(24)
-        app = application(page, session, token, number, atlas)
-        config = uvicorn.Config(
-            _ended_quietly(app),
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            ws="none",
-            lifespan="off",
-            timeout_graceful_shutdown=3,
-        )
         address = f"http://{HOST}:{number}/?token={token}"
         tell(address)
         if browser:
             webbrowser.open(address)
-        server = uvicorn.Server(config)
-        ended = server.handle_exit
+        # a pass over a long prompt would keep the server waiting
+        stop = (lambda: None) if session is None else session.stop
+        run_application(application(page, session, token, number, atlas), opened, stop)
 
-        def stop(sig: int, frame: FrameType | None) -> None:
-            if session is not None:
-                session.stop()  # a pass over a long prompt would keep the server waiting
-            # what follows is that slow readers were left, each with a traceback
-            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-            ended(sig, frame)
 
-        server.handle_exit = stop
-        try:
-            server.run(sockets=[opened])
-        except KeyboardInterrupt:  # raised again by uvicorn after its clean end
-            return
+def run_application(
+    app: Any,
+    opened: socket.socket,
+    stop: Callable[[], None],
+    lifespan: Literal["on", "off"] = "off",
+) -> None:
+    """Answer the requests to a socket until Ctrl-C, which calls `stop` first."""
+    import uvicorn
+
+    config = uvicorn.Config(
+        _ended_quietly(app),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        ws="none",
+        lifespan=lifespan,
+        timeout_graceful_shutdown=3,
+    )
+    server = uvicorn.Server(config)
+    ended = server.handle_exit
+
+    def end(sig: int, frame: FrameType | None) -> None:
+        stop()
+        # what follows is that slow readers were left, each with a traceback
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+        ended(sig, frame)
+
+    server.handle_exit = end
+    try:
+        server.run(sockets=[opened])
+    except KeyboardInterrupt:  # raised again by uvicorn after its clean end
+        return

@@ -128,7 +128,7 @@ def head_text(found: Profile, head: str, *, examples: int = 2, full: bool = True
     if full:
         lines += _rungs(found, about)
         lines += _entries(about)
-        lines += behaviours(about, _example)
+        lines += behaviours(about, example_lines)
         lines += reads(about)
         lines += _dimensions(found, about)
         lines += matters(found, about)
@@ -139,7 +139,9 @@ def head_text(found: Profile, head: str, *, examples: int = 2, full: bool = True
         picked = every[middle : middle + n] if kind == "uniform" else every[:n]
         if picked and full:
             lines.append(f"  {kind}: {KINDS[kind]}")
-        lines += [line for one in picked for line in _example(one, "" if full else f"{kind}: ")]
+        lines += [
+            line for one in picked for line in example_lines(one, "" if full else f"{kind}: ")
+        ]
     return "\n".join([*lines, ""])
 
 
@@ -241,7 +243,7 @@ def _interval(one: Mapping[str, float] | None) -> str:
     return f"{one['value']:+.2f} [{one['low']:+.2f}, {one['high']:+.2f}]"
 
 
-def _example(one: Mapping[str, Any], first: str = "") -> list[str]:
+def example_lines(one: Mapping[str, Any], first: str = "") -> list[str]:
     """Format the context with the query in >< and the keys in [], the largest with its share."""
     keys = dict(one["keys"])
     largest = ordered_by(keys, keys.__getitem__)[0] if keys else None

@@ -1,0 +1,1 @@
+"""Server of the Model Context Protocol: tools and resources for agents."""
