@@ -1,9 +1,11 @@
-"""Queries at which a hypothesis and its head differ most."""
+"""Queries at which a hypothesis and its head differ most, or at which the head acts most."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from interp.core.tokens import words
 from interp.profiles.claim_fit import MODELS, ClaimFit, ClaimPage
@@ -11,8 +13,10 @@ from interp.profiles.log_linear import log_rows
 
 if TYPE_CHECKING:
     from interp.model.model import Model
+    from interp.profiles.sentence_reader import SentenceReader
 
 EACH, BEFORE = 2, 24  # examples of a kind, and tokens of context
+APART = 0.5  # attention off the sink, by which two queries must differ to be told apart
 
 
 def counter_examples(
@@ -59,3 +63,25 @@ def counter_examples(
             by_text.setdefault(example["text"], example)  # texts that a model writes may be alike
         chosen += [*by_text.values()][:EACH]
     return chosen
+
+
+def told_apart(
+    reader: SentenceReader, sentence: str, pages: Sequence[ClaimPage], head: int, seed: int
+) -> tuple[int, int]:
+    """Return how often the reader tells where a head acts from where it does not, and of how many.
+
+    Of each document, the query with the most attention off the sink is compared with the one with
+    the least, where the two are at least `APART` apart. A reply that cannot be read is a miss.
+    """
+    rng = np.random.default_rng([seed, 23])
+    hits = n = 0
+    for page in pages:
+        weight = page.rows.weight[head].numpy()
+        most, least = int(weight.argmax()), int(weight.argmin())
+        if weight[most] - weight[least] < APART:
+            continue
+        acting, other = (page.window.ids[: page.window.queries[row] + 1] for row in (most, least))
+        first = bool(rng.integers(2))
+        told = reader.tells(sentence, *((acting, other) if first else (other, acting)))
+        hits, n = hits + (told == ("A" if first else "B")), n + 1
+    return hits, n

@@ -22,7 +22,7 @@ from interp.model.content import model_provenance
 from interp.model.model_argument import one_model
 from interp.model.precision import on_its_device
 from interp.profiles.claim_effect import losses_by_pattern
-from interp.profiles.claim_examples import counter_examples
+from interp.profiles.claim_examples import counter_examples, told_apart
 from interp.profiles.claim_fit import ClaimFit, ClaimPage, ClaimPages, attention_on_entries
 from interp.profiles.hypothesis import read_hypothesis, require_sense, stated_hypothesis
 from interp.profiles.judgement import DRAWS, PROBABILITIES, Number, ratio
@@ -32,7 +32,7 @@ from interp.profiles.reading import TokenReader
 from interp.profiles.rows_read import described_sites
 from interp.profiles.run import next_document, wanted_heads
 from interp.profiles.sampled import text_sample
-from interp.profiles.sentence_reader import SentenceReader, at_one_distance, told_apart
+from interp.profiles.sentence_reader import SentenceReader, at_one_distance
 from interp.profiles.sources import SAMPLED
 from interp.profiles.task_claim import PAIR, TaskClaim
 from interp.profiles.task_verdict import judge_task

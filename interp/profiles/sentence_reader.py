@@ -25,12 +25,10 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Int
 
     from interp.model.model import Model
-    from interp.profiles.claim_fit import ClaimPage
     from interp.profiles.reading import Reading
 
 LONGEST = 500  # characters of a sentence
 REPLIES = 5  # of which one must be readable
-APART = 0.5  # attention off the sink, by which two queries must differ to be told apart
 FOREIGN = (
     "the verb of the current clause",
     "the first noun of the text",
@@ -178,25 +176,3 @@ def at_one_distance(masks: Sequence[Bool[np.ndarray, "row pos"]], queries: Seque
         for row, key in zip(*np.nonzero(mask), strict=True)
     ]
     return bool(distances) and 2 * np.bincount(distances).max() > len(distances)
-
-
-def told_apart(
-    reader: SentenceReader, sentence: str, pages: Sequence[ClaimPage], head: int, seed: int
-) -> tuple[int, int]:
-    """Return how often the reader tells where a head acts from where it does not, and of how many.
-
-    Of each document, the query with the most attention off the sink is compared with the one with
-    the least, where the two are at least `APART` apart. A reply that cannot be read is a miss.
-    """
-    rng = np.random.default_rng([seed, 23])
-    hits = n = 0
-    for page in pages:
-        weight = page.rows.weight[head].numpy()
-        most, least = int(weight.argmax()), int(weight.argmin())
-        if weight[most] - weight[least] < APART:
-            continue
-        acting, other = (page.window.ids[: page.window.queries[row] + 1] for row in (most, least))
-        first = bool(rng.integers(2))
-        told = reader.tells(sentence, *((acting, other) if first else (other, acting)))
-        hits, n = hits + (told == ("A" if first else "B")), n + 1
-    return hits, n

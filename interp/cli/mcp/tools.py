@@ -29,12 +29,7 @@ QUESTIONS = 20  # of the ledger, the latest
 
 
 def asked_questions(model: Model, questions: str | os.PathLike) -> list[dict[str, Any]]:
-    """List the hypotheses that were judged about a model, with their verdicts.
-
-    Args:
-        model: the model.
-        questions: folder of the ledgers.
-    """
+    """List the hypotheses that were judged about a model, with their verdicts."""
     from interp.model.content import model_provenance
     from interp.profiles.ledger import QuestionLedger
 
