@@ -21,7 +21,8 @@ GROUP = "Look"
 def _check(run: Run) -> None:
     from interp.cli.mcp.server import require_protocol
 
-    require_known(*run.sources)
+    for source in run.sources:
+        require_known(source)
     require_protocol()
     if (port := run.values["port"]) is not None:
         from interp.report.explore.server import listening
