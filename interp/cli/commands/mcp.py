@@ -77,7 +77,7 @@ def mcp(
     from interp.cli.mcp.server import serve_http, serve_standard
     from interp.cli.mcp.session import AgentSession
 
-    options = {"corpus": corpus, "field": field, "rules": rules}
+    options = {"corpus": corpus, "field": field, "rules": rules, "debug": run.voice.debug}
     session = AgentSession(sources, run.loading, run.out or Path("results"), **options)
     if port is None:
         serve_standard(session)
