@@ -11,9 +11,11 @@ import time
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 from cli.agents import MODEL, call, command_of, repeated_texts, session_in, talk
 
+from interp.cli.mcp import server
 from interp.cli.mcp.session import LONGEST_ANSWER
 from interp.cli.mcp.tools import TOOLS
 from interp.core.errors import OptionError
@@ -269,6 +271,36 @@ def test_a_model_is_loaded_when_it_is_first_asked_for(tmp_path):
     assert "'model' is a required property" in text
 
 
+def test_a_model_is_loaded_once(tmp_path):
+    loads = []
+    session = session_in(tmp_path)
+    for _ in range(2):
+        answer = session.answer(TOOLS["ledger"], {}, lambda *step: loads.append(step[0]))
+        assert answer.startswith("0 questions so far")
+    assert loads.count("loading") == 2  # begun and done, of one load
+
+
+def test_progress_over_several_steps_only_grows(monkeypatch):
+    monkeypatch.setattr(server, "EVERY", 0)
+    seen = []
+
+    class Seen:
+        async def report_progress(self, value, total, message):
+            seen.append((value, message))
+
+    def work():
+        report = server.step_reporter(Seen())
+        for step in [("texts", 1, 2), ("texts", 2, 2), ("heads", 0, 900), ("heads", 900, 900)]:
+            report(*step)
+        report("heads", 1, 2)  # once more
+        report("nothing to do", 0, 0)
+
+    anyio.run(anyio.to_thread.run_sync, work)
+    values = [value for value, _ in seen]
+    assert values == sorted(set(values))
+    assert seen[2][1] == "heads, 0 of 900"
+
+
 def test_one_computation_runs_at_a_time(tmp_path, monkeypatch):
     session = session_in(tmp_path)
     running = []
@@ -297,8 +329,9 @@ def test_one_computation_runs_at_a_time(tmp_path, monkeypatch):
     assert [x.content[0].text for x in talk(session, conversation)] == ["done"] * 4
 
 
-def test_an_unexpected_error_is_one_sentence(tmp_path, monkeypatch):
-    session = session_in(tmp_path)
+@pytest.mark.parametrize("debug", [False, True])
+def test_an_unexpected_error_is_one_sentence(debug, tmp_path, monkeypatch, capsys):
+    session = session_in(tmp_path, debug=debug)
 
     def broken(*args):
         raise ZeroDivisionError("by\n\x1b[31mnothing")
@@ -307,6 +340,8 @@ def test_an_unexpected_error_is_one_sentence(tmp_path, monkeypatch):
     failed, text = call(session, "ledger")
     assert failed
     assert text == ("ledger failed unexpectedly (by [U+001B][31mnothing); ask something else")
+
+    assert ("Traceback" in capsys.readouterr().err) == debug
 
     def refused(*args):
         raise OptionError("give another\u202e name")

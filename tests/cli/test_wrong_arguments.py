@@ -86,7 +86,7 @@ score {MODEL} --config bad.toml               | bad.toml is not valid TOML
 score {MODEL} -o afile                        | afile is a file, not a folder
 score {MODEL} -o afile/below                  | afile is a file, not a folder
 explore planted:nosuch                        | unknown planted model 'nosuch'
-mcp planted:nosuch                            | unknown planted model 'nosuch'
+mcp {MODEL} planted:nosuch                    | unknown planted model 'nosuch'
 mcp {MODEL} --set port=70000                  | '--set port'
 mcp {MODEL} -o afile                          | afile is a file, not a folder
 explore bundled:induction bundled:one-layer   | are 2 models; one is held in memory, so give one

@@ -88,7 +88,7 @@ def typed(lines: Sequence[Line], folder: Path, home: Path, *, process: bool) -> 
         if why_not_typed(line):
             continue
         supply(line.words, folder)
-        if line.words[:2] == ["interp", "explore"]:
+        if line.words[:2] == ["interp", "explore"] or "port=0" in line.words:
             done = until_address(line.text, folder, home)
         elif process or not line.text.startswith("interp ") or ">>" in line.text:
             done = in_shell(line.text, folder, home)

@@ -21,7 +21,8 @@ GROUP = "Look"
 def _check(run: Run) -> None:
     from interp.cli.mcp.server import require_protocol
 
-    require_known(*run.sources)
+    for source in run.sources:
+        require_known(source)
     require_protocol()
     if (port := run.values["port"]) is not None:
         from interp.report.explore.server import listening
@@ -76,7 +77,7 @@ def mcp(
     from interp.cli.mcp.server import serve_http, serve_standard
     from interp.cli.mcp.session import AgentSession
 
-    options = {"corpus": corpus, "field": field, "rules": rules}
+    options = {"corpus": corpus, "field": field, "rules": rules, "debug": run.voice.debug}
     session = AgentSession(sources, run.loading, run.out or Path("results"), **options)
     if port is None:
         serve_standard(session)

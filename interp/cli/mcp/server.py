@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import secrets
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,6 @@ EVERY = 0.2  # seconds between two reports of progress
 BEARER = (
     "give the token that `interp mcp` printed, as `Authorization: Bearer TOKEN` or ?token=TOKEN"
 )
-_log = logging.getLogger(__name__)
 
 
 def require_protocol() -> None:
@@ -68,13 +67,14 @@ def agent_server(session: AgentSession) -> Server[Any]:
         asked, failed = given.arguments or {}, True
         async with turn:
             try:
-                progress = _reporter(context.session)
+                progress = step_reporter(context.session)
                 text = await to_thread.run_sync(session.answer, tool, asked, progress)
                 failed = False
             except InterpError as error:
                 text = str(error)
             except Exception as error:  # one wrong question must not end the others
-                _log.debug("%s failed", tool.name, exc_info=True)
+                if session.debug:
+                    traceback.print_exception(error)
                 text = f"{tool.name} failed unexpectedly ({error_line(error)}); ask something else"
         # half a character of a token cannot be sent
         sent = visible(text).encode(errors="replace").decode()[:LONGEST_ANSWER]
@@ -112,7 +112,7 @@ def agent_server(session: AgentSession) -> Server[Any]:
     )
 
 
-def _reporter(session: Any) -> Callable[[str, int, int], None]:
+def step_reporter(session: Any) -> Callable[[str, int, int], None]:
     """Return what a step of a computation calls, in its thread: it raises once it is cancelled."""
     from anyio import from_thread
 

@@ -33,6 +33,7 @@ class AgentSession:
         corpus: documents of profiles and verdicts.
         field: field of their text.
         rules: files that a hypothesis may name.
+        debug: print the traceback of an unexpected error.
     """
 
     def __init__(
@@ -44,9 +45,10 @@ class AgentSession:
         corpus: Any = None,
         field: str = "text",
         rules: Sequence[str] = (),
+        debug: bool = False,
     ) -> None:
         self.sources = {name: source for source, name in source_labels(sources).items()}
-        self.results = ResultFiles(out)
+        self.results, self.debug = ResultFiles(out), debug
         self._loading, self._out, self._rules = loading, out, frozenset(rules)
         self._given = {"corpus": corpus, "field": field}
         self._models: dict[str, Model] = {}
