@@ -268,7 +268,8 @@ def read_hypothesis(
         return Hypothesis(said.head, f"{said.head}={said.content}", claims, reader=reader)
     if isinstance(said.content, (list, tuple)):
         claims = _claims(said.content, model)
-        return Hypothesis(said.head, said.asked or f"{said.head}=list of {len(claims)}", claims)
+        named = "; ".join(claim.name for claim in claims)
+        return Hypothesis(said.head, said.asked or f"{said.head}=list: {named}", claims)
     if _is_program(said.content):
         name = getattr(said.content, "__name__", "program")
         return Hypothesis(said.head, said.asked or f"{said.head}={name}", program=said.content)
