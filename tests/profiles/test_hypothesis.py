@@ -228,6 +228,11 @@ def test_a_list_that_is_none_is_refused(worded: interp.Model, given: Any, reason
         read_hypothesis(given, worded, "L0H0")
 
 
+def test_a_list_is_named_by_its_entries(worded: interp.Model) -> None:
+    said = read_hypothesis([COPY, {"tokens": ["He"], "queries": "names"}], worded, "L0H0")
+    assert said.asked == f"L0H0=list: {COPY['keys']}; tokens He from names"
+
+
 def test_words_need_a_tokenizer(textless: interp.Model) -> None:
     with pytest.raises(OptionError, match="the model has no tokenizer"):
         read_hypothesis([{"tokens": ["He"]}], textless, "L0H0")
