@@ -63,7 +63,9 @@ class TaskClaim:
         """The heads or the circuit, in words."""
         if self.circuit is None:
             return "+".join(map(str, self.heads))
-        edges = "all edges between them" if self.edges is None else f"{len(self.edges)} edges"
+        edges = "all edges between them"
+        if self.edges is not None:
+            edges = with_noun(len(self.edges), "edge")
         return f"the circuit of {with_noun(len(self.nodes), 'node')} and {edges}"
 
 

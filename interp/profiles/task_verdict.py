@@ -49,6 +49,7 @@ RANDOM, RESTORED, ALONE = "random sets", "share restored", "share lost: "
 STANDING = "share lost with stand-ins: "
 N_SETS = 20  # random sets of a control
 _CHOOSING, _MOST = 16, 3  # pairs that choose heads that take over, and most such heads
+_SHOWN = 256  # pairs that show whether the model does the task, the same for every question
 _ALL = 0.9  # mean share lost above which nothing is left that others could have taken over
 _BELOW = 0.5  # a pair that is further behind a control counts as this far
 
@@ -93,10 +94,11 @@ def judge_task(
     if claim.circuit is not None:
         claim.circuit.require(model)
     heads = heads_with_stack(model.whole_sites, claim.heads, model.name) if claim.heads else ()
+    n_shown = 2**31 if is_file(claim.task) else _SHOWN
+    make_contrast(model, claim.task, n=n_shown, seed=seed).gap(model)  # refuses other models
     with books.turn() as turn:
         drawn = int(np.random.default_rng([seed, turn.number, 67]).integers(2**31))
         pairs, keys, left = fresh_pairs(model, claim, turn.used, n, least, drawn)
-        pairs.gap(model)  # refuses a model that does not do the task
         clean, corrupted = pairs.values(model)
         gap = pairs.task.sign * (clean - corrupted)
         known = np.flatnonzero(gap > NOTHING)

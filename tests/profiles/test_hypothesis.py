@@ -229,8 +229,8 @@ def test_a_list_that_is_none_is_refused(worded: interp.Model, given: Any, reason
 
 
 def test_a_list_is_named_by_its_entries(worded: interp.Model) -> None:
-    said = read_hypothesis([COPY, {"tokens": ["He"], "queries": "names"}], worded, "L0H0")
-    assert said.asked == f"L0H0=list: {COPY['keys']}; tokens He from names"
+    said = read_hypothesis([COPY, {"tokens": ["the"], "queries": "names"}], worded, "L0H0")
+    assert said.asked == f"L0H0=list: {COPY['keys']}; tokens the from names"
 
 
 def test_words_need_a_tokenizer(textless: interp.Model) -> None:

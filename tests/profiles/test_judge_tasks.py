@@ -88,6 +88,9 @@ def test_what_takes_over_and_what_is_restored_stand_beside_the_word(
     assert alone["share lost"] > 0.99
     assert alone["share lost: L1H0"] < 0.01
     assert not any("stand-ins" in name for name in alone)
+    half = numbers(verdict_about("trained:induction", "L0H1=task:trained:induction"))
+    assert 0.3 < half["share lost"] < 0.7  # nothing takes over what is left
+    assert not any("stand-ins" in name for name in half)
 
 
 def found_text(found: Any) -> str:
@@ -113,6 +116,19 @@ def test_the_right_circuit_holds_and_others_do_not(verdict_about: Callable, name
     whole = verdict_about(name, of_nodes(name, writers(name)))
     assert numbers(whole) == pytest.approx({"share kept": 1, "random sets": 1}, abs=1e-6)
     assert "not shown to be so far ahead of the control" in found_text(whole)
+
+
+def test_only_the_edges_of_a_circuit_carry_clean_values(verdict_about: Callable) -> None:
+    circuit = of_nodes("planted:induction", (INPUT, *KNOWN["planted:induction"]))
+    edges = [("embed", "L0H3.v"), ("L0H3", "L1H0.k"), ("L1H0", "logits")]
+    for at, word in ((3, HOLDS), (2, NOT), (1, NOT)):
+        tables = dict(circuit.tables) | {
+            "smallest": [dict(circuit.tables["smallest"][0]) | {"separated": True}],
+            "smallest_edges": [{"from": a, "to": b} for a, b in edges[:at]],
+        }
+        found = verdict_about("planted:induction", replace(circuit, tables=tables))
+        assert found.facts["verdict"] == word
+        assert f"and {at} edge" in found.facts["subject"]
 
 
 def test_a_circuit_is_the_same_from_every_form_of_file(
@@ -228,6 +244,9 @@ def test_numbers_are_those_of_plain_hooks(verdict_about: Callable, own_pairs: An
 
     found = verdict_about(NAMES, f"L1H0+L2H3=task:{path}", n_documents=64)
     assert found.facts["without_gap"] == 6
+    assert "6 further pairs had no gap in the right direction, and do not count" in " ".join(
+        found_text(found).split()
+    )
     assert found.n.tolist() == [34] * len(found)
     assert found.facts["gap"] == pytest.approx(gap[known].mean(), abs=1e-4)
     shares = numbers(found)
