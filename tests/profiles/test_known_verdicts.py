@@ -45,7 +45,10 @@ def test_every_deviation_has_a_reason() -> None:
     assert "unexplained" not in (FOLDER / "judge.md").read_text()
 
 
-@pytest.mark.parametrize("name", ["planted:duplicate_token", "compiled:detect_pattern+sort_unique"])
+@pytest.mark.parametrize(
+    "name",
+    ["planted:duplicate_token", "planted:positional", "compiled:detect_pattern+sort_unique"],
+)
 def test_attention_is_on_the_keys_of_the_rule(name: str) -> None:
     model = interp.load(name)
     heads = [head for head in known_heads() if head.model == name]
