@@ -68,6 +68,7 @@ def loop_row(folder: Path, stories: Path, row: dict[str, Any], store: Callable[[
         "heads": len(lists),
         "without": len(lists) - len(known),
         "documents": N,
+        "planned": HEADS,
     }
     rows = row.setdefault("rows", {})
     for at, name in enumerate([*other][:HEADS]):
