@@ -3,6 +3,9 @@
 All models are fitted on the same documents: position; the hypothesis alone, and with position; a
 random hypothesis that names as many keys of each query, alone and with position. The judged
 documents choose and fit nothing. The hypothesis read on another document keeps its parameters.
+
+A hypothesis says where a head attends to, so that its keys never count for less than the others:
+without this, the keys that a head avoids would explain it as well as those that it attends to.
 """
 
 from __future__ import annotations
@@ -160,7 +163,10 @@ class ClaimFit:
         rng = np.random.default_rng([seed, 19])
         n = len(pages)
         drawn = redraw_counts(n, REFITS, rng)
+        self._used: dict[str, Tensor] = {}
         fits = {name: self._fitted(name, np.ones(n)) for name in pages[0].models}
+        for name in _JUDGED:
+            fits[name] = self._without_avoided(name, fits[name])
         self.parameters = {name: fit.parameters for name, fit in fits.items()}
         self.refits = []
         for counts in drawn:
@@ -177,6 +183,16 @@ class ClaimFit:
         return {
             name: [page.features(kinds) for page in self.pages] for name, kinds in models.items()
         }
+
+    def _without_avoided(self, name: str, fit: Fit) -> Fit:
+        """Fit a row model again, until no entry makes its keys count for less than others."""
+        n_entries = len(self.pages[0].claim)
+        used = torch.ones(fit.parameters.shape, dtype=torch.bool)
+        while (avoided := fit.parameters[:, -n_entries:] < 0).any():
+            used[:, -n_entries:] &= ~avoided
+            self._used[name] = used
+            fit = self._fitted(name, np.ones(len(self.pages)))
+        return fit
 
     def _fitted(
         self, name: str, counts: Float[np.ndarray, " page"], start: Fit | None = None
@@ -195,7 +211,8 @@ class ClaimFit:
                 yield Sheet(f, page.rows.visible, c * page.rows.weight[heads][chosen])
 
         passes = PASSES if start is None else _MOVED
-        return fit_row_models(sheets, observed, weight, start=start, passes=passes)
+        free = self._used[name][heads] if name in self._used else None
+        return fit_row_models(sheets, observed, weight, start=start, used=free, passes=passes)
 
     def nats(self, page: ClaimPage) -> dict[str, Float[np.ndarray, " head"]]:
         """Return the divergence of a document's rows from every row model, by head."""

@@ -234,6 +234,36 @@ def test_random_rules_of_random_models_hold_rarely(verdict_on: Callable) -> None
     assert sum(word in (HOLDS, IN_PART) for word in words) <= 0.05 * len(words), words
 
 
+@pytest.mark.parametrize("listed", [False, True])
+def test_keys_that_a_head_avoids_are_not_those_that_it_attends_to(
+    planted: Callable, verdict_on: Callable, listed: bool
+) -> None:
+    """What is left out of the rest says as much as the rest, and is the opposite of true."""
+
+    def odd(query, key, tokens):
+        return (tokens[key] % 2 == 1) & (key < query)
+
+    def remaining(query, key, tokens):
+        return (tokens[key] % 2 == 0) & (key < query)
+
+    def opposite(ids):
+        tokens, n = np.array(ids), len(ids)
+        query, key = np.arange(n)[:, None], np.arange(n)[None]
+        seen = (key <= query) & (key > 0)
+        rows = np.where(remaining(query, key, tokens), 1.0, 0.1) * seen
+        return rows / np.maximum(rows.sum(1, keepdims=True), 1e-9)
+
+    planted([mixture((0.95, odd))])
+    assert verdict_on([{"keys": odd}] if listed else odd).facts["verdict"] == HOLDS
+    for given in ([{"keys": remaining}],) if listed else (remaining, opposite):
+        found = verdict_on(given)
+        assert found.facts["verdict"] == NOT
+        assert numbers(found)["share of what is left"] < 0.05
+    if listed:  # an entry that is wrong takes nothing from one that is right
+        found = verdict_on([{"keys": remaining}, {"keys": odd}])
+        assert found.facts["verdict"] == HOLDS
+
+
 def everywhere(query, key, tokens):
     return (key <= query) & (tokens[key] >= 0)
 
