@@ -108,11 +108,6 @@ class Hypothesis:
     reader: SentenceReader | None = None
 
     @property
-    def positional(self) -> bool:
-        """True if it says something about positions, so that even attention is its reference."""
-        return self.program is not None or any(e.rule.positional for e in self.entries)
-
-    @property
     def sentence(self) -> str:
         """Text of a sentence, without the name of the head."""
         return self.asked.partition("=")[2]

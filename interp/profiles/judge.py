@@ -71,11 +71,11 @@ def judge(
 
     A hypothesis about a head becomes a model of its pattern, with weights fitted on the first
     documents of the corpus. On fresh documents its reference is position alone, or even attention
-    if it says something about positions itself. It holds if it explains more than .5 of what the
-    reference leaves unexplained of the pattern off the sink, on average over documents, and holds
-    in part if more than .1. It must also explain .1 more than two controls: itself read on the
-    tokens of another document, and as many random keys for each query; and, if it is a sentence,
-    more than a sentence about something else that the same language model reads.
+    if it names the same keys whatever the tokens are. It holds if it explains more than .5 of what
+    the reference leaves unexplained of the pattern off the sink, on average over documents, and
+    holds in part if more than .1. It must also explain .1 more than two controls: itself read on
+    the tokens of another document, and as many random keys for each query; and, if it is a
+    sentence, more than one about something else that the same language model reads.
 
     A claim that heads, or a circuit, do a task is judged on fresh pairs of prompts of the task, by
     the same words: the share of the gap between clean and corrupted prompts that is lost once the
@@ -269,7 +269,7 @@ class _Answer:
         held = attention_on_entries(said, read, head)
         every = [fit.nats(page) for page in read]
         nats = {name: np.stack([x[name] for x in every]) for name in every[0]}
-        positional = said.positional
+        positional = reads_nothing = all(torch.equal(page.claim, page.other) for page in read)
         if said.reader is not None:  # decided on the documents of the fit
             masks = [page.claim[0].bool().numpy() for page in fit.pages]
             positional = at_one_distance(masks, [page.window.queries for page in fit.pages])
@@ -278,7 +278,7 @@ class _Answer:
         controls = ("random_alone" if positional else "random_keys",)
         if said.reader is not None:
             controls = (*controls, "other_sentence_alone" if positional else "other_sentence")
-        if not all(torch.equal(page.claim, page.other) for page in read):
+        if not reads_nothing:
             controls = (*controls, f"other_text_{judged}")
         own = {name: values[:, head] for name, values in nats.items()}
         tested = Tested.of(own, reference, judged, controls)

@@ -1,10 +1,10 @@
 """The verdict on a hypothesis: one word, by a rule that is fixed beforehand.
 
 On each document, the share is measured that a hypothesis explains of what its reference leaves: of
-the divergence of the head's rows from the model of position, or from even attention if it says
-something about positions itself. A document on which it explains less than nothing counts 0. The
-hypothesis holds if the mean share is more than .5, and holds in part if it is more than .1; in both
-cases it must also be .1 ahead of itself on the tokens of another document, and of random keys.
+the divergence of the head's rows from the model of position, or from even attention if it names
+the same keys whatever the tokens are. A document on which it explains less than nothing counts 0.
+The hypothesis holds if the mean share is more than .5, and holds in part if it is more than .1; in
+both cases it must also be .1 ahead of itself on the tokens of another document, and of random keys.
 
 Shares lie between 0 and 1, so that their mean is tested by betting, which assumes nothing else
 about them: a rare kind of document on which a hypothesis fails makes no test too sure.

@@ -93,7 +93,6 @@ def test_a_key_counts_for_the_first_entry_of_a_list(worded: interp.Model, tmp_pa
         assert (said.head, said.asked) == ("L1H3", f"L1H3={path} (sha256 {digest})")
         assert [entry.share for entry in said.entries] == [0.25, None]
         assert said.entries[1].name == "duplicate_token from names"
-        assert said.positional
         reading = TokenReader(worded, [TEXT]).read(TEXT)
         named = said.features(reading, QUERIES).numpy().any(2)
         assert (named[1] <= reading.kinds["name"][QUERIES]).all()
@@ -116,7 +115,6 @@ def test_a_program_gives_log_probabilities(textless: interp.Model, tmp_path: Pat
         found = features(given, textless)
         assert np.exp(found[0]) == pytest.approx(right[QUERIES] + 1e-4, rel=1e-5)
     said = read_hypothesis(f"L0H0={path}:pattern", textless)
-    assert said.positional
     assert "(sha256 " in said.asked
     with pytest.raises(OptionError, match="names no function; give"):
         read_hypothesis(f"L0H0={path}", textless)

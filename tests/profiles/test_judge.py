@@ -158,15 +158,15 @@ def test_heads_of_models_with_weights(
 def test_numbers_are_those_of_a_fit_by_other_code(
     planted: Callable, verdict_on: Callable, noise_model: interp.Model
 ) -> None:
-    """Two entries, of which one names positions: weights of greatest likelihood, and shares."""
-    row = mixture((0.4, previous), (0.4, copies))
+    """Two entries that name positions: weights of greatest likelihood, and shares."""
+    row = mixture((0.4, previous), (0.4, two_back))
     planted([row])
-    found = numbers(verdict_on([{"keys": previous}, {"keys": copies}]))
+    found = numbers(verdict_on([{"keys": previous}, {"keys": two_back}]))
     size = SIZE | {"n_documents": 96 + WORDS}
     windows = sample_corpus(DocumentCorpus(DOCUMENTS), noise_model, **size).windows
 
     def parts(window: Any) -> tuple[np.ndarray, ...]:
-        one, two = on(window, previous) > 0, on(window, copies) > 0
+        one, two = on(window, previous) > 0, on(window, two_back) > 0
         free = even(window) > 0
         return row(window), free, np.stack([one & free, two & free & ~one])
 
@@ -185,7 +185,7 @@ def test_numbers_are_those_of_a_fit_by_other_code(
     assert found["share of what is left"] == pytest.approx(mean, abs=1e-4)
     assert found["alone"] == pytest.approx(1 - above.sum() / below.sum(), abs=5e-4)
     total = sum(mass.sum() for mass, _, _ in judged)
-    for at, name in enumerate(("previous", "copies")):
+    for at, name in enumerate(("previous", "two_back")):
         held = sum(mass[keys[at]].sum() for mass, _, keys in judged) / total
         assert found[f"attention: {name}"] == pytest.approx(held, abs=1e-5)
         flat = sum(
@@ -306,6 +306,17 @@ def test_a_list_that_names_every_key_in_parts_says_something(
     planted([BEFORE])
     found = verdict_on([{"keys": previous}, {"keys": rest}])
     assert found.facts["verdict"] == HOLDS
+
+
+def test_a_list_of_places_and_tokens_is_judged_beyond_its_places(
+    planted: Callable, verdict_on: Callable
+) -> None:
+    planted([mixture((0.4, previous), (0.4, copies))])
+    right = verdict_on([{"keys": previous}, {"keys": copies}])
+    wrong = verdict_on([{"keys": previous}, {"keys": before_copies}])
+    assert (right.facts["verdict"], wrong.facts["verdict"]) == (HOLDS, NOT)
+    assert right.facts["reference"] == wrong.facts["reference"] == "position"
+    assert verdict_on([{"keys": previous}]).facts["reference"] == "even"
 
 
 def test_a_head_on_the_sink_cannot_be_judged(planted: Callable, verdict_on: Callable) -> None:
