@@ -38,6 +38,7 @@ ONE_THING = {
     "--random": "the number of random draws of the null",
     "--site": "the activations that are read",
     "--text": "the text that a command reads",
+    "--with": "a further model that takes part",
 }
 """Spellings of several parameters, and the one thing that they mean."""
 OF_ALL = {"--out", "--json", "--csv", "--quiet", "--overwrite", "--set", "--list"}

@@ -165,6 +165,18 @@ def test_a_verdict_is_the_same_from_a_file(verdict_about: Callable, tmp_path: Pa
     assert found.interval(0.5)["low"].iloc[0] > found.low[0]
 
 
+def test_the_interval_is_that_of_redrawn_pairs(verdict_about: Callable) -> None:
+    """Ends of a percentile bootstrap, by other code; pairs of this task are independent."""
+    found = verdict_about(NAMES, f"L2H3=task:{NAMES}")
+    values, n = np.asarray(found.per_prompt), int(found.n[0])
+    assert found.clusters is None
+    drawn = np.random.default_rng(5).integers(n, size=(4000, n))
+    ends = np.quantile(values[:, drawn].mean(2), (0.025, 0.975), axis=1)
+    assert found.low == pytest.approx(ends[0], abs=0.03)
+    assert found.high == pytest.approx(ends[1], abs=0.03)
+    assert 0.02 < found.high[0] - found.low[0] < 0.5
+
+
 def outside(
     module: Any, ids: torch.Tensor, other: torch.Tensor, heads: Sequence[str], mlps: Sequence[int]
 ) -> torch.Tensor:

@@ -15,6 +15,7 @@ from profiles.test_planted import induction, previous
 
 import interp
 from interp.core.errors import LoadError, OptionError
+from interp.core.intervals import share_interval
 from interp.profiles import claim_fit, first_look
 from interp.profiles.sentence_reader import (
     FOREIGN,
@@ -158,7 +159,7 @@ def test_texts_are_told_apart_by_where_the_head_acts(verdict_of: Callable) -> No
     score, low, high, n = row_of["texts told apart"]
     assert n == len(orders) > 40
     assert score > 0.9
-    assert low < score <= high <= 1
+    assert (low, high) == pytest.approx(share_interval(round(score * n), int(n)))
     assert 0.25 < orders.count("A") / n < 0.75
     assert numbers(verdict_of(row, COPIES))["texts told apart"] == pytest.approx(0.5, abs=0.25)
     assert "(chance: .50)" in " ".join(hypothesis_text([found]).split())
