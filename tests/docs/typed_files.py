@@ -15,6 +15,7 @@ from docs.typed_models import (
     MODELS,
     STORY,
     gpt2,
+    llama,
     tuned,
 )
 

@@ -249,22 +249,19 @@ def test_print_shows_the_open_head_without_its_buttons(opened, bundled_induction
 
 
 def test_without_scripts_the_page_still_shows_every_head(
-    browser, bundled_induction, tmp_path
+    scriptless, bundled_induction, tmp_path
 ) -> None:
     view(bundled_induction, "the cat and the cat").save_html(tmp_path / "page.html")
-    browser.scripts(False)
-    try:
-        browser.open(tmp_path / "page.html")
-        size = browser.call("GET", f"{browser.find('svg.thumbs image')}/rect")
-        assert size["width"] > 300
-        text = browser.call("GET", f"{browser.find('p.prompt')}/text")
-        assert text.endswith("the cat and the cat")
-        said = browser.call("GET", f"{browser.find('h1')}/text")
-        assert re.fullmatch(r"L\dH\d gives [01]\.\d\d of the attention of .* not neighbours", said)
-        browser.click("details summary")
-        assert "L1H7" in browser.call("GET", f"{browser.find('details table')}/text")
-    finally:
-        browser.scripts(True)
+    page = scriptless
+    page.open(tmp_path / "page.html")
+    size = page.call("GET", f"{page.find('svg.thumbs image')}/rect")
+    assert size["width"] > 300
+    text = page.call("GET", f"{page.find('p.prompt')}/text")
+    assert text.endswith("the cat and the cat")
+    said = page.call("GET", f"{page.find('h1')}/text")
+    assert re.fullmatch(r"L\dH\d gives [01]\.\d\d of the attention of .* not neighbours", said)
+    page.click("details summary")
+    assert "L1H7" in page.call("GET", f"{page.find('details table')}/text")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -88,8 +88,8 @@ def hypothesis_page(found: ResultRows, *, title: str | None = None) -> bytes:
 
     parts = [
         ("In words", element("pre", "\n".join(_lines(found)[1:]))),
-        ("In numbers", data_table(found.shown(), "verdict")),
         ("Questions of the ledger so far", data_table(_questions(found), "questions")),
+        ("In numbers", data_table(found.shown(), "verdict")),
     ]
     return page(
         title or found.facts["hypothesis"],
