@@ -18,6 +18,7 @@ from interp.vision import ClassQueries, query_maps
 from papers.finding import SEEDS, TRAINED, claim, mean
 from papers.fitting import fit
 from papers.picture_tasks import accuracy, classifier, held_out
+from training import forms
 
 GRID = (SIZE // PATCH, SIZE // PATCH)
 
@@ -95,7 +96,7 @@ class Asking(torch.nn.Module):
 
     def __init__(self, seed: int):
         super().__init__()
-        self.encoder = training.forms.build(
+        self.encoder = forms.build(
             "patches", seed=seed, gain=1.0, hidden_size=32, num_attention_heads=4
         )
         with drawn_with(seed):
