@@ -94,6 +94,8 @@ def judge_page(kept: Mapping[str, Any]) -> str:
         "## Deviations",
         *_deviations(rows),
     ]
+    if "claims" in kept:
+        parts += _claims(kept["claims"])
     if "loop" in kept:
         parts += _loop(kept["loop"])
     else:
@@ -145,6 +147,40 @@ def _deviations(rows: Iterable[Row]) -> Iterator[str]:
         reason = REASONS.get(f"{model} {head}", "unexplained")
         lines.append((f"{model} {head}", KINDS[kind], form, words, mean, reason))
     yield _table(("head", "hypothesis", "form", "verdicts", "mean share", "reason"), lines)
+
+
+def _claims(claims: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the section on claims that heads do a task."""
+    kinds = [kind for kind in next(iter(claims.values())) if kind != "seconds"]
+    minutes = sum(row["seconds"] for row in claims.values()) / 60
+    yield "## Claims about a task"
+    yield (
+        f"Of {len(claims)} tasks of planted and trained models whose heads are known, two claims "
+        "were judged on four draws of 48 pairs, each as the first question of a ledger: that all "
+        "heads of the circuit do the task, and that as many others do, the next free ones of the "
+        f"same layers. {minutes:.0f} minutes of processor time. Command: `python -m "
+        "benchmarks.judge --claims`."
+    )
+    lines = []
+    for kind in kinds:
+        letters = Counter("".join(row[kind][1] for row in claims.values()))
+        shares = [share for row in claims.values() for share in row[kind][2]]
+        every = [set(row[kind][1]) == {"H"} for row in claims.values()]
+        low, high = share_interval(sum(every), len(every))
+        lines.append(
+            (
+                kind,
+                *(str(letters[x]) for x in WORDS),
+                f"{sum(every)} of {len(every)} [{low:.0%}, {high:.0%}]",
+                f"{min(shares):.2f} to {max(shares):.2f}",
+            )
+        )
+    columns = ("claim", *WORDS.values(), "tasks on which all hold", "shares lost")
+    yield _table(columns, lines)
+    right = [(task, *row[kinds[0]]) for task, row in claims.items()]
+    if odd := [(*case[:3], f"{np.mean(case[3]):.2f}") for case in right if set(case[2]) != {"H"}]:
+        yield "Right claims that do not always hold (H holds, P in part, N not, O open, R refused):"
+        yield _table(("task", "heads", "four draws", "mean share lost"), odd)
 
 
 def _loop(loop: Mapping[str, Any]) -> Iterator[str]:
