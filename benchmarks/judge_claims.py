@@ -19,7 +19,7 @@ RIGHT, WRONG = "all heads of the circuit", "as many other heads of the same laye
 
 
 def claims_of(model: interp.Model, task: str) -> dict[str, tuple[str, ...]]:
-    """Return the heads of a task's circuit, and as many others: the next free ones of each layer."""
+    """Return the heads of a circuit, and as many others: the next free ones of each layer."""
     truth = make_contrast(model, task, n=4).truth
     right = tuple(dict.fromkeys(name for names in truth.values() for name in names))
     taken, others = {Head.parse(name) for name in right}, []
