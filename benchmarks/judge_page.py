@@ -178,7 +178,12 @@ def _claims(claims: Mapping[str, Any]) -> Iterator[str]:
     columns = ("claim", *WORDS.values(), "tasks on which all hold", "shares lost")
     yield _table(columns, lines)
     right = [(task, *row[kinds[0]]) for task, row in claims.items()]
-    if odd := [(*case[:3], f"{np.mean(case[3]):.2f}") for case in right if set(case[2]) != {"H"}]:
+    odd = [
+        (*case[:3], f"{np.mean(case[3]):.2f}" if case[3] else "")
+        for case in right
+        if set(case[2]) != {"H"}
+    ]
+    if odd:
         yield "Right claims that do not always hold (H holds, P in part, N not, O open, R refused):"
         yield _table(("task", "heads", "four draws", "mean share lost"), odd)
 
@@ -191,8 +196,7 @@ def _loop(loop: Mapping[str, Any]) -> Iterator[str]:
         f"`interp.profile` chose lists for the heads of {loop['model']} on {loop['proposed']} "
         f"stories; {loop['heads'] - loop['without']} of {loop['heads']} heads have a list with an "
         "entry that they attend to. The list as it is printed (of a group of tokens those that are "
-        f"shown) was judged for {len(rows)} of them, the first of {loop['planned']} in "
-        f"random order, on {loop['documents']} "
+        f"shown) was judged for {len(rows)} of them, drawn at random, on {loop['documents']} "
         f"of the {loop['stories'] - loop['proposed']} other stories, and so was the list of "
         "another head, at random. There are too few stories for one ledger: each list is the first "
         "question of a ledger of its own (level .00027), which is sound here since all lists were "
