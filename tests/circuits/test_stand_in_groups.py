@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from sampled import sampled
 
 import interp
 from interp.circuits.find import find_circuit
@@ -41,13 +42,13 @@ def copied(size: int, seed: int):
     return heads, model, make_contrast(model, "induction", n=12, seed=seed)
 
 
-CASES = [(size, seed) for seed in range(7) for size in (2, 3, 4)][:20]
-QUICK = [(3, 0), (4, 1)]
+CASES = [(size, seed) for size in (4, 3, 2) for seed in range(7)][:20]
+QUICK = [(3, 0)]
 
 
 @pytest.mark.parametrize(
     ("size", "seed"),
-    [*QUICK, *(pytest.param(*x, marks=pytest.mark.slow) for x in CASES if x not in QUICK)],
+    [*QUICK, *sampled((pytest.param(*x) for x in CASES if x not in QUICK), every=9)],
 )
 def test_a_planted_group_is_found(size, seed) -> None:
     heads, model, task = copied(size, seed)

@@ -81,10 +81,14 @@ def test_its_command_options_and_choices_exist(line: Line) -> None:
             assert value in option.type.choices, (flag, value)
 
 
-def typed(lines: Sequence[Line], folder: Path, home: Path, *, process: bool) -> list[str]:
-    """Type lines one after another in an empty folder; return how those ended that failed."""
+def typed(lines: Sequence[Line], folder: Path, home: Path, *, processes: int = 0) -> list[str]:
+    """Type lines one after another in an empty folder; return how those ended that failed.
+
+    Every so many of them are processes of their own, the others forks of this one.
+    """
     failed = []
-    for line in lines:
+    for at, line in enumerate(lines):
+        process = processes and at % processes == 0
         if why_not_typed(line):
             continue
         supply(line.words, folder)
@@ -118,18 +122,21 @@ def test_the_command_under_the_first_picture(tmp_path: Path, home: Path) -> None
     "page", sampled([name for name, lines in PAGE_LINES.items() if lines], ["README"])
 )
 def test_the_lines_of_a_page_are_typed(page: str, tmp_path: Path, home: Path) -> None:
-    """Of the page on papers every fourth line is typed; INTERP_EVERY_LINE=1 types all."""
+    """Of the page on papers every fourth line is typed; INTERP_EVERY_LINE=1 types all.
+
+    Every fourth line of the README is a process of its own.
+    """
     folder = tmp_path / "empty"
     folder.mkdir()
     step = 4 if page == "docs/literature" and not os.environ.get("INTERP_EVERY_LINE") else 1
-    assert typed(PAGE_LINES[page][::step], folder, home, process=page == "README") == []
+    assert typed(PAGE_LINES[page][::step], folder, home, processes=4 * (page == "README")) == []
 
 
 @pytest.mark.parametrize("line", sampled(HELP, every=9), ids=str)
 def test_the_lines_of_a_help_text_are_typed(line: Line, tmp_path: Path, home: Path) -> None:
     folder = tmp_path / "empty"
     folder.mkdir()
-    assert typed([line], folder, home, process=False) == []
+    assert typed([line], folder, home) == []
 
 
 def test_the_pages_are_those_of_the_repository() -> None:

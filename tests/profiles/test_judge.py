@@ -12,6 +12,7 @@ import torch
 from profiles.planted_rows import documents, elsewhere, even, mixture, on, plant
 from profiles.test_list_calibration import random_model
 from profiles.test_planted import copies, induction, previous
+from sampled import sampled
 from scipy.optimize import minimize
 
 import interp
@@ -115,8 +116,7 @@ def test_right_holds_and_nearly_right_does_not(planted: Callable, verdict_on: Ca
         assert (found.facts["question"], found.facts["head"]) == (1, head)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("draw", range(4))
+@pytest.mark.parametrize("draw", sampled(range(4)))
 def test_verdicts_are_the_same_on_other_documents(
     planted: Callable, verdict_on: Callable, tmp_path: Path, draw: int
 ) -> None:
