@@ -221,7 +221,7 @@ TOOLS = {
         ),
         AgentTool(
             "ledger",
-            f"{__name__}:asked_questions",
+            "interp.cli.mcp.tools:asked_questions",
             (),
             _ledger,
             "Next: judge for another hypothesis.",
