@@ -34,7 +34,9 @@ BEFORE = (
     "hypothesis never count for less than the rest. Of 13 proposed lists that were judged first, "
     "those of places and tokens were seldom .1 ahead of themselves on the tokens of another "
     "document, where their places are the same (none of the 13 held, 8 held in part). Since then "
-    "whatever reads tokens is judged beyond position. All verdicts on this page are of that."
+    "whatever reads tokens is judged beyond position. All verdicts on this page are of that, but "
+    "predicates on the draws after the first, which were measured before it: on the first draw it "
+    "changed no share of a predicate."
 )
 """What the first verdicts showed, and what was changed for it."""
 Row = tuple[str, str, str, str, str, Sequence[float | None]]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from interp.profiles.sentence_reader import SentenceReader
 
 EACH, BEFORE = 2, 24  # examples of a kind, and tokens of context
-APART = 0.5  # attention off the sink, by which two queries must differ to be told apart
+APART = 0.5  # attention off the sink, by which the two queries of a choice must differ
 
 
 def counter_examples(
@@ -65,10 +65,10 @@ def counter_examples(
     return chosen
 
 
-def told_apart(
+def picked_texts(
     reader: SentenceReader, sentence: str, pages: Sequence[ClaimPage], head: int, seed: int
 ) -> tuple[int, int]:
-    """Return how often the reader tells where a head acts from where it does not, and of how many.
+    """Return how often the reader picks the text at whose end a head acts, and of how many choices.
 
     Of each document, the query with the most attention off the sink is compared with the one with
     the least, where the two are at least `APART` apart. A reply that cannot be read is a miss.
@@ -82,6 +82,6 @@ def told_apart(
             continue
         acting, other = (page.window.ids[: page.window.queries[row] + 1] for row in (most, least))
         first = bool(rng.integers(2))
-        told = reader.tells(sentence, *((acting, other) if first else (other, acting)))
-        hits, n = hits + (told == ("A" if first else "B")), n + 1
+        picked = reader.pick(sentence, *((acting, other) if first else (other, acting)))
+        hits, n = hits + (picked == ("A" if first else "B")), n + 1
     return hits, n

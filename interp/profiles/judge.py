@@ -22,7 +22,7 @@ from interp.model.content import model_provenance
 from interp.model.model_argument import one_model
 from interp.model.precision import on_its_device
 from interp.profiles.claim_effect import losses_by_pattern
-from interp.profiles.claim_examples import counter_examples, told_apart
+from interp.profiles.claim_examples import counter_examples, picked_texts
 from interp.profiles.claim_fit import ClaimFit, ClaimPage, ClaimPages, attention_on_entries
 from interp.profiles.hypothesis import read_hypothesis, require_sense, stated_hypothesis
 from interp.profiles.judgement import DRAWS, PROBABILITIES, Number, ratio
@@ -48,7 +48,7 @@ LEAST = 8  # fresh documents without which nothing can be told
 WORDS = 256  # further documents, which tell names and frequent words
 FOLDER = "results/ledgers"
 LEFT, OTHERS = "share of what is left", "other heads of the layer, median"
-TOLD = "texts told apart"
+PICKED = "active text picked"
 
 
 @on_its_device
@@ -299,7 +299,9 @@ class _Answer:
             numbers.ratio(f"attention: {entry.name}", self.held["held"][:, at], weight)
             numbers.ratio(f"even attention: {entry.name}", self.held["even"][:, at], weight)
         if said.reader is not None:
-            numbers.counted(TOLD, *told_apart(said.reader, said.sentence, self.read, head, seed))
+            numbers.counted(
+                PICKED, *picked_texts(said.reader, said.sentence, self.read, head, seed)
+            )
         others = [h for h in range(site.n_heads) if h != head]
         if others:
             names = (self.reference, self.judged)

@@ -50,9 +50,9 @@ class QuestionTurn:
 
     def listing(self) -> list[dict[str, Any]]:
         """Return the questions so far in short, with the number of documents of each."""
-        told = ("number", "asked", "verdict", "p", "level", "time")
+        shown = ("number", "asked", "verdict", "p", "level", "time")
         return [
-            {name: question[name] for name in told} | {"documents": len(question["documents"])}
+            {name: question[name] for name in shown} | {"documents": len(question["documents"])}
             for question in [*self._asked.questions, *self._written]
         ]
 

@@ -36,7 +36,7 @@ FOREIGN = (
     "the last place that was mentioned",
     "the word that begins the current sentence",
 )
-"""Sentences of which one is a control: what the language model names whatever it is told."""
+"""Sentences of which one is a control: what the language model names for any sentence."""
 _KEYS = """\
 A description says to which tokens an attention head of a language model attends. You are given the
 description and the numbered tokens of a text. For every query listed, give the numbers of the
@@ -112,13 +112,13 @@ class SentenceReader:
             mask[row, [k for k in known if type(k) is int and 0 <= k <= query]] = True
         return mask
 
-    def tells(self, sentence: str, first: Sequence[int], second: Sequence[int]) -> str:
+    def pick(self, sentence: str, first: Sequence[int], second: Sequence[int]) -> str:
         """Return A or B, the text at whose end the head is said to act; empty if unreadable."""
         texts = ["".join(words(self.model, ids)) for ids in (first, second)]
         shown = "\n\n".join(f"Text {x}:\n{text}" for x, text in zip("AB", texts, strict=True))
-        told = self._answer(_ACTS, f"Description: {sentence}\n\n{shown}").get("text")
-        self.note(readable := told in ("A", "B"))
-        return str(told) if readable else ""
+        picked = self._answer(_ACTS, f"Description: {sentence}\n\n{shown}").get("text")
+        self.note(readable := picked in ("A", "B"))
+        return str(picked) if readable else ""
 
     def note(self, readable: bool) -> None:
         """Count a reply; refuse a language model whose replies can hardly be read."""

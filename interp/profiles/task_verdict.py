@@ -108,8 +108,10 @@ def judge_task(
                 f" least {least} are needed: give more pairs, or another task"
             )
         some, gap = pairs.some(known.tolist()), gap[known]
-        measure = _of_circuit if claim.circuit else _of_heads
-        measured = measure(model, claim, heads, some, gap, seed, progress)
+        if claim.circuit is not None:
+            measured = _of_circuit(model, claim, some, gap, seed, progress)
+        else:
+            measured = _of_heads(model, claim, heads, some, gap, seed, progress)
         facts = measured.tested.settled(turn, claim.asked, keys)
     names, values = [*measured.shares], np.stack([*measured.shares.values()])
     ends = bootstrap_bounds(values, 0.95, some.clusters)
@@ -250,7 +252,6 @@ def _other_heads(heads: Sequence[Head], every: Sequence[Head], seed: int) -> lis
 def _of_circuit(
     model: Model,
     claim: TaskClaim,
-    heads: Sequence[Head],
     task: ContrastTask,
     gap: Float[np.ndarray, " pair"],
     seed: int,

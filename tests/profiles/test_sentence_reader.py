@@ -130,7 +130,7 @@ def test_what_the_reader_says_whatever_it_is_told_does_not_count(verdict_of: Cal
     assert found.facts["beaten"] == ["other_sentence"]
 
 
-def test_texts_are_told_apart_by_where_the_head_acts(verdict_of: Callable) -> None:
+def test_the_reader_picks_the_text_on_which_the_head_acts(verdict_of: Callable) -> None:
     """The head rests on the sink where the current token has no earlier copy."""
 
     def row(window):
@@ -156,12 +156,12 @@ def test_texts_are_told_apart_by_where_the_head_acts(verdict_of: Callable) -> No
             found.number, zip(found.score, found.low, found.high, found.n, strict=True), strict=True
         )
     )
-    score, low, high, n = row_of["texts told apart"]
+    score, low, high, n = row_of["active text picked"]
     assert n == len(orders) > 40
     assert score > 0.9
     assert (low, high) == pytest.approx(share_interval(round(score * n), int(n)))
     assert 0.25 < orders.count("A") / n < 0.75
-    assert numbers(verdict_of(row, COPIES))["texts told apart"] == pytest.approx(0.5, abs=0.25)
+    assert numbers(verdict_of(row, COPIES))["active text picked"] == pytest.approx(0.5, abs=0.25)
     assert "(chance: .50)" in " ".join(hypothesis_text([found]).split())
 
 

@@ -30,7 +30,7 @@ NAMES = {
     "other_sentence_alone": "control: another sentence, same reader",
 }
 """Row models in words."""
-TOLD = "texts told apart"
+PICKED = "active text picked"
 OTHERS = "median of the other heads of the layer, same hypothesis"
 LEFT = {
     "position": "of what position leaves unexplained of the head's pattern off the sink",
@@ -134,7 +134,7 @@ def _lines(found: ResultRows) -> list[str]:
         shares += [(OTHERS, other)]
     lines += [f"    {text:<64}{_value(row)}" for text, row in shares]
     lines += _entries(facts, rows)
-    lines += _told(found, rows)
+    lines += _picked(found, rows)
     lines += _loss(rows)
     for kind, title in EXAMPLES.items():
         shown = [x for x in facts["examples"] if x["kind"] == kind]
@@ -168,19 +168,20 @@ def _entries(facts: Any, rows: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _told(found: ResultRows, rows: dict[str, Any]) -> list[str]:
+def _picked(found: ResultRows, rows: dict[str, Any]) -> list[str]:
     """Return the lines on the language model that read a sentence."""
-    if TOLD not in rows:
+    if PICKED not in rows:
         return []
-    reader, told = found.provenance["reader"], rows[TOLD]
+    reader, picked = found.provenance["reader"], rows[PICKED]
     text = f"The sentence was read by {reader['server']}; of {reader['replies']} replies,"
     text += f" {reader['unreadable']} could not be read and name no key."
-    if not told["n"]:
+    if not picked["n"]:
         text += " In no document do queries differ by .5 in their attention off the sink, so that"
         return _wrapped(f"{text} it was not asked where the head acts.")
-    text += f" In {_value(told)} of {with_noun(told['n'], 'document')} it tells the text up to the"
-    text += " query with the most attention off the sink from that up to the query with the least,"
-    return _wrapped(f"{text} where these are .5 apart (chance: .50).")
+    text += " Of the text up to the query with the most attention off the sink and the text up to"
+    text += f" the query with the least, it picks the first in {_value(picked)} of"
+    text += f" {with_noun(picked['n'], 'document')} in which these differ by .5 (chance: .50)."
+    return _wrapped(text)
 
 
 def _loss(rows: dict[str, Any]) -> list[str]:
