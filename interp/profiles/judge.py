@@ -24,7 +24,8 @@ from interp.model.precision import on_its_device
 from interp.profiles.claim_effect import losses_by_pattern
 from interp.profiles.claim_examples import counter_examples, picked_texts
 from interp.profiles.claim_fit import ClaimFit, ClaimPage, ClaimPages, attention_on_entries
-from interp.profiles.hypothesis import read_hypothesis, require_sense, stated_hypothesis
+from interp.profiles.hypothesis import require_sense
+from interp.profiles.hypothesis_forms import read_hypothesis, stated_hypothesis
 from interp.profiles.judgement import DRAWS, PROBABILITIES, Number, ratio
 from interp.profiles.ledger import QuestionLedger
 from interp.profiles.predictions import prediction_of

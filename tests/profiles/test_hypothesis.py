@@ -16,7 +16,8 @@ from profiles.test_planted import copies, induction, previous
 import interp
 from interp.core.errors import InterpError, OptionError, UnknownName
 from interp.profiles import hypothesis as forms
-from interp.profiles.hypothesis import Hypothesis, KeyClaim, read_hypothesis, require_sense
+from interp.profiles.hypothesis import Hypothesis, KeyClaim, require_sense
+from interp.profiles.hypothesis_forms import read_hypothesis
 from interp.profiles.reading import TokenReader
 from interp.profiles.rules import KeyRule
 

@@ -12,7 +12,7 @@ GROUP = "Look"
 
 
 def _check(run: Run) -> None:
-    from interp.profiles.hypothesis import stated_hypothesis
+    from interp.profiles.hypothesis_forms import stated_hypothesis
 
     given, readable = run.values["hypothesis"], run.values["reader"] is not None
     run.values["hypothesis"] = stated_hypothesis(given, readable=readable)
