@@ -1,7 +1,8 @@
-"""Show stories, train their tokenizer, or write docs/stories.md.
+"""Show stories, train their tokenizer or model, or write docs/stories.md.
 
 python -m training.stories show --seed 7 --n 3
 python -m training.stories tokenizer --out FOLDER
+python -m training.stories train --out FOLDER
 python -m training.stories page
 """
 
@@ -29,6 +30,10 @@ def main() -> None:
     tokenizer.add_argument("--out", type=Path, required=True, help="folder to write")
     tokenizer.add_argument("--n", type=int, default=TEXTS, help="number of stories")
     tokenizer.add_argument("--vocabulary", type=int, default=VOCABULARY)
+    model = commands.add_parser("train", help="train the model, or go on with its training")
+    model.add_argument("--out", type=Path, required=True, help="folder to write")
+    model.add_argument("--seed", type=int, default=0)
+    model.add_argument("--threads", type=int, default=1)
     written = commands.add_parser("page", help="measure the stories and write the page")
     written.add_argument("--out", type=Path, default=PAGE)
     chosen = parser.parse_args()
@@ -39,6 +44,10 @@ def main() -> None:
         made = train_tokenizer(chosen.n, vocabulary=chosen.vocabulary)
         chosen.out.mkdir(parents=True, exist_ok=True)
         save_tokenizer(made, chosen.out)
+    elif chosen.command == "train":
+        from training.stories.train import Recipe, train
+
+        train(Recipe(), chosen.seed, chosen.threads, chosen.out)
     else:
         write_atomically(chosen.out, page(measured()).encode())
 
