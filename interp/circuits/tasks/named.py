@@ -17,8 +17,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interp.circuits.tasks.template_file import LEAST_PAIRS, count_pairs
+from interp.circuits.tasks.template_file import LEAST_PAIRS, count_pairs, read_templates
 from interp.core.errors import OptionError, UnknownName
+from interp.core.resources import folder
 
 if TYPE_CHECKING:
     from interp.circuits.contrast import ContrastTask
@@ -142,6 +143,28 @@ TASKS: dict[str, About] = {
         "log odds that the next token begins a refusal",
     ),
 }
+_STORIES = {
+    "owner": (
+        "who has a thing that one person gave to another",
+        ("giver", "receiver", "end"),
+        "logit of who received it minus that of who gave it",
+    ),
+    "place": (
+        "where a thing lies, or where its owner believes that it does",
+        ("place", "end"),
+        "logit of the place minus that of another one",
+    ),
+    "pronoun": (
+        "which pronoun stands for a person",
+        ("person", "end"),
+        "logit of she minus that of he, after a woman's name rather than a man's",
+    ),
+    "sum": (
+        "the result of an addition, in words",
+        ("first", "second", "end"),
+        "logit of the sum minus that of the corrupted prompt's sum",
+    ),
+}
 _PLANTED: dict[str, tuple[tuple[str, ...], str]] = {
     **dict.fromkeys(
         ("induction", "bystander", "backup", "sink", "zoo"),
@@ -159,12 +182,21 @@ _PLANTED: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
+def _story_texts(name: str) -> tuple[str, ...]:
+    """Return the templates of a task in the sentences of `training/stories`."""
+    file = read_templates(folder("data") / "stories" / f"{name}.toml")
+    return tuple(each.clean for each in file.templates)
+
+
 def _known() -> dict[str, About]:
     from interp.planted import PLANTED
     from interp.planted.programs import PROGRAMS
     from interp.planted.trained import SEVERAL_TASKS, TRAINED
 
     tasks = {
+        f"stories:{name}": About(*about, _story_texts(name)) for name, about in _STORIES.items()
+    }
+    tasks |= {
         f"planted:{name}": About(PLANTED[name], roles, metric, model=f"planted:{name}")
         for name, (roles, metric) in _PLANTED.items()
     }
@@ -229,10 +261,10 @@ def make_contrast(
     file = {"compiled": "program", "given_fact": "fact", "known_fact": "fact"}.get(kind, kind)
     module = import_module(f"interp.circuits.tasks.{file}_pairs")
     make = getattr(module, kind if file == "fact" else "make")
+    if known:
+        return make(model, n, seed, chosen, *([rest] if rest else ()))
     if rest:
         return make(model, n, seed, rest)
-    if known:
-        return make(model, n, seed, chosen)
     task = make(model, n, seed)
     if name == "induction":  # a planted model's circuit is known for the plain task too
         from interp.circuits.tasks.planted_pairs import circuit_edges, planted_model_of, truth_of
