@@ -25,8 +25,12 @@ SMALL = replace(
     kv_heads=1,
     d_head=8,
     d_mlp=16,
-    texts=96,
+    texts=64,
     rows=8,
+    repeats=2,
+    early=4,
+    pieces=5,
+    piece=24,
     warmup=2,
     checkpoints=(0, 6),
     saved_every=5,
@@ -70,7 +74,35 @@ def test_padding_has_no_share_in_the_loss(few_tokens: PreTrainedTokenizerFast) -
     model = train.build(SMALL, len(few_tokens))
     ids = torch.tensor([[0, 9, 8, 7, 0]])
     padded = torch.tensor([[0, 9, 8, 7, 0, PAD, PAD]])
-    assert torch.allclose(train.loss_of(model, ids), train.loss_of(model, padded))
+    of_ids, of_padded = (train.loss_of(model, each, each) for each in (ids, padded))
+    assert torch.allclose(of_ids, of_padded)
+    partly = torch.tensor([[0, PAD, PAD, 7, 0, PAD, PAD]])
+    losses = [train.loss_of(model, ids[:, :end], ids[:, :end]) * (end - 1) for end in (3, 5)]
+    assert torch.allclose(train.loss_of(model, padded, partly) * 2, losses[1] - losses[0])
+
+
+def test_first_come_pieces_and_repeats_then_whole_texts(
+    few_tokens: PreTrainedTokenizerFast,
+) -> None:
+    lessons = [*train.lessons(few_tokens, SMALL, 0)]
+    assert len(lessons) == SMALL.steps == 12
+    for step, (ids, labels) in enumerate(lessons):
+        assert ids.shape == labels.shape
+        assert (ids[:, 0] == BOS).all()
+        texts = 2 if step < 4 else 8
+        assert (labels[:texts] == ids[:texts]).all()
+        assert len(ids) == texts + (3 if step < 4 else 2)
+        for said, told in zip(ids[texts:], labels[texts:], strict=True):
+            known = told != PAD
+            assert known.any() and not known[:6].any()
+            assert (told[known] == said[known]).all()
+            for at in np.flatnonzero(known):  # each stood before, after the same token
+                before = (said[:at] == said[at]) & (np.roll(said, 1)[:at] == said[at - 1])
+                assert before.any()
+    short = [ids.shape[1] for ids, _ in lessons[:4]]
+    assert short == [24] * 4 and min(ids.shape[1] for ids, _ in lessons[4:]) > 80
+    again = [*train.lessons(few_tokens, SMALL, 0)]
+    assert all((a == b).all() for (a, _), (b, _) in zip(lessons, again, strict=True))
 
 
 def test_stopped_and_started_again_it_has_the_same_weights(tmp_path: Path) -> None:

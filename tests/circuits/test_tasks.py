@@ -19,7 +19,10 @@ def words(model, ids):
     return [model.tokenizer.decode([t]).strip() for t in ids]
 
 
-@pytest.mark.parametrize("name", [t for t, about in TASKS.items() if not about.model])
+PLAIN = [t for t, about in TASKS.items() if not about.model and not t.startswith("stories:")]
+
+
+@pytest.mark.parametrize("name", PLAIN)
 def test_pairs_are_of_one_length_and_repeat_with_the_seed(worded_gpt2, name) -> None:
     a, b, c = (make_contrast(worded_gpt2, name, n=12, seed=s) for s in (0, 0, 1))
     assert len(a) == 12
