@@ -8,24 +8,85 @@ benchmarks/paper_claims.py measured.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
+from math import isnan
 from pathlib import Path
 from urllib.parse import quote_plus
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.paper_findings import Finding, results  # noqa: E402
+from benchmarks.paper_findings import ERROR, Finding, corrected, results  # noqa: E402
 from interp.core.literature import KINDS, STATUSES, VERDICTS, Paper, papers  # noqa: E402
 
 COMMAND = "python benchmarks/paper_claims.py"
+PLACES = {
+    "not looked up yet": r"",
+    "not traced": r"not traced",
+    "in its abstract": r"abstract",
+    "in its abstract; a bound or what it is compared with is ours": r"abstract; ours: .+",
+    "in a section": r"section .+?",
+    "in a section; a bound or what it is compared with is ours": r"section .+; ours: .+",
+    "nowhere in these words: a consequence, ours": r"ours: .+",
+}
 
 
 def page() -> str:
     """Return the counts, a table of claims for each kind, and one of answers, as Markdown."""
-    return "\n\n".join([verdicts(), counts(), *claims(), *answers()])
+    return "\n\n".join([places(), corrections(), verdicts(), counts(), *claims(), *answers()])
+
+
+def places() -> str:
+    """Return the number of claims by where their papers say them, and by their conditions."""
+    lines = ["| claims by where the paper says them | claims | " + " | ".join(VERDICTS) + " |"]
+    lines.append("|---" * (len(VERDICTS) + 2) + "|")
+    for name in reversed(PLACES):
+        some = [p for p in papers() if place_of(p) == name]
+        if not some and name != "not traced":
+            continue
+        found = Counter(p.verdict for p in some)
+        cells = [name, str(len(some)), *(str(found[verdict]) for verdict in VERDICTS)]
+        lines.append("| " + " | ".join(cells) + " |")
+    looked = [p for p in papers() if p.place]
+    same = [p for p in looked if p.as_published]
+    said = (
+        f"{len(same)} of {len(looked)} claims that were looked up are tested at something like the"
+        f" paper's own conditions; the other {len(looked) - len(same)} are tested on small models"
+        f" of this repository, or not at all. The conditions of the {len(papers()) - len(looked)}"
+        " claims that were not looked up were not compared."
+    )
+    return "\n".join(lines) + f"\n\n{said}"
+
+
+def place_of(paper: Paper) -> str:
+    """Return the name of `PLACES` that fits where a paper says its claim."""
+    return next(name for name, form in PLACES.items() if re.fullmatch(form, paper.place))
+
+
+def corrections() -> str:
+    """Return how many verdicts stay when p values are corrected for the number of claims."""
+    lines = [
+        "| verdict | claims | stay after correction | would be undecided | without a p value |",
+        "|---" * 5 + "|",
+    ]
+    for verdict in VERDICTS:
+        each = [corrected_p()[p.title] for p in papers() if p.tested and p.verdict == verdict]
+        without = sum(map(isnan, each))
+        less = sum(p < ERROR for p in each)
+        if each and verdict != "undecided":
+            cells = (verdict, len(each), less, len(each) - less - without, without)
+            lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines)
+
+
+@cache
+def corrected_p() -> dict[str, float]:
+    """Return the corrected p value of every claim whose numbers give a verdict."""
+    return corrected(p.title for p in papers() if p.tested)
 
 
 def verdicts() -> str:
@@ -33,8 +94,10 @@ def verdicts() -> str:
     tested = results().values()
     hours = sum(t.seconds for t in tested) / 3600
     rows = _by_kind("papers by verdict on their claim", VERDICTS, lambda p: p.verdict)
+    decided = sum(bool(p.tested) for p in papers())
     return (
-        f"{len(tested)} of {len(papers())} claims were tested, in {hours:.1f} hours of one core"
+        f"{len(tested)} of {len(papers())} claims were measured, {decided} of them by numbers that"
+        f" give a verdict, in {hours:.1f} hours of one core"
         f" (`{COMMAND}`, which resumes) beside the training of the forms of attention, whose time"
         " stands in [benchmarks/trained_alike.md](../benchmarks/trained_alike.md): weights are kept"
         f" and shared by the claims.\n\n{rows}"
@@ -66,29 +129,39 @@ def claims() -> Iterator[str]:
     """Yield a table of claims for each kind; a paper stands in the table of its first kind."""
     for letter, name in KINDS.items():
         yield f"## Claims: {name.lower()}"
-        lines = ["| paper | claim | verdict | measured [95 % interval] |", "|---" * 4 + "|"]
+        lines = [
+            "| paper | claim | place | verdict | p value, corrected | measured [95 % interval] |",
+            "|---" * 6 + "|",
+        ]
         lines += [_claim(paper) for paper in by_title() if paper.kinds[0] == letter]
         yield "\n".join(lines)
 
 
 def _claim(paper: Paper) -> str:
-    if tested := results().get(paper.title):
-        measured = "<br>".join(_number(x, tested.verdict_on(x)) for x in tested.findings)
-        on = f" on {tested.models}"
-    else:
-        measured, on = paper.not_testable, ""
+    tested, why = results().get(paper.title), paper.why_no_verdict
+    measured, chance = "", ""
+    if tested:
+        given = [_number(x, "" if why else tested.verdict_on(x)) for x in tested.findings]
+        measured = "<br>".join([f"{tested.models}, which decides nothing:" if why else "", *given])
+    if paper.tested:
+        p = results()[paper.title].p
+        chance = "none" if isnan(p) else f"{p:.2g}, {corrected_p()[paper.title]:.2g}"
+    verdict = paper.stated.replace(paper.verdict, f"**{paper.verdict}**", 1)
     search = f"https://scholar.google.com/scholar?q={quote_plus(paper.title)}"
-    cells = (f"[{paper.title}]({search})", paper.claim, f"**{paper.verdict}**{on}", measured)
+    place = f"{paper.place or 'not looked up'}{paper.read and f' (read {paper.read})'}"
+    said = f"{verdict}: {why}" if why else verdict
+    title = f"[{paper.title}]({search})"
+    cells = (title, paper.claim, place, said, chance, measured.removeprefix("<br>"))
     return "| " + " | ".join(_cell(x) for x in cells) + " |"
 
 
 def _number(finding: Finding, verdict: str) -> str:
-    """Format one number with its interval, and the bound if the claim has several numbers."""
-    same = finding.low == finding.high
-    ends = "" if same else f" [{finding.low:.3g}, {finding.high:.3g}]"
+    """Format one number with its interval and its bound, and what the two say of the claim."""
+    ends = "" if finding.is_exact else f" [{finding.low:.3g}, {finding.high:.3g}]"
+    says = verdict and f": {verdict}"
     return (
-        f"{finding.what}: **{finding.value:.3g}**{ends} {finding.unit}, claimed {finding.side}"
-        f" {finding.bound:.3g}: {verdict} ({finding.samples})"
+        f"{finding.named}: **{finding.value:.3g}**{ends} {finding.unit}, claimed"
+        f" {finding.side} {finding.bound:.3g}{says} ({finding.samples})"
     )
 
 

@@ -19,7 +19,7 @@ from papers.finding import claim, exact, mean
 from training import alike, forms
 
 DEEP: dict[str, Any] = {"num_hidden_layers": 3}
-LAYERS = "softmax heads of three layers trained alike (text, copies, recall), 3 seeds"
+LAYERS = "softmax heads of three layers trained alike for 600 steps (text, copies, recall), 3 seeds"
 SEEDS = f"{len(alike.SEEDS)} seeds"
 
 
@@ -81,7 +81,8 @@ def more_heads() -> list[Finding]:
 
 
 @claim(
-    "Low-Rank Bottleneck", "patterns of 32 tokens; two layers of eight heads trained alike, 3 seeds"
+    "Low-Rank Bottleneck",
+    "patterns of 32 tokens; two layers of eight heads trained alike for 600 steps, 3 seeds",
 )
 def low_rank_bottleneck() -> list[Finding]:
     """Patterns out of reach of narrow heads, and the loss of heads as wide as the prompt."""
@@ -285,7 +286,7 @@ def unselectable(model: Any) -> float:
 
 @claim(
     "On the Expressivity Role of LayerNorm",
-    "models of width 8, two layers of one head, trained alike, 3 seeds",
+    "models of width 8, two layers of one head, trained alike for 600 steps, 3 seeds",
 )
 def expressivity_of_norms() -> list[Finding]:
     """Train narrow models with and without a norm before attention; keys no query can select."""

@@ -16,7 +16,7 @@ SOFTMAX = "plain_softmax"
 KINDS = tuple(alike.ROWS)
 COMPARABLE = 0.05  # nats per token: the largest loss by which a form counts as no worse
 ROWS = 64  # held out, of each kind
-ALIKE = "trained alike (two layers, four heads; text, copies, recall), 3 seeds"
+ALIKE = "trained alike for 600 steps (two layers, four heads; text, copies, recall), 3 seeds"
 SAMPLES = f"{len(alike.SEEDS)} seeds, {ROWS} held-out rows of each kind"
 
 

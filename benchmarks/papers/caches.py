@@ -14,6 +14,7 @@ from interp.attribution.token_importance._layers import reformulated_keys
 from interp.attribution.token_importance.lag_kv import relative_spread
 from interp.model.calls.call import Call, repeat_kv
 from interp.model.calls.sites import Site
+from interp.planted import TRAINED
 from papers.evicting import (
     FURTHER,
     HOST,
@@ -31,6 +32,7 @@ from papers.evicting import (
 )
 from papers.finding import Finding, claim, mean
 
+TEXT_HOSTS = ("bundled:induction", "bundled:one-layer")
 KEPT = 32  # of the 128 tokens of the prompt
 ROWS = "96 texts; after 128 tokens heads keep 32 of them, loss of the next 64"
 
@@ -50,22 +52,38 @@ def _short_keys(call: Call, site: Site, at: int) -> Tensor:
     return repeat_kv(-own_keys(call)[:, :, :at].norm(dim=-1), site.n_heads)
 
 
-@claim("A Simple and Effective L_2 Norm", HOST)
+@claim(
+    "A Simple and Effective L_2 Norm",
+    "bundled:induction and bundled:one-layer, on text, and the models trained:NAME, on random "
+    "tokens",
+)
 def key_norm() -> list[Finding]:
-    """Correlate key norms and attention per text; keep the shortest keys, or random ones."""
-    each = interp.score(host(), "key_norm", text_rows(96), null="none").per_prompt
-    assert each is not None
-    return [
-        mean(
-            "rank correlation of key norm and attention, mean over heads",
-            each.mean(0),
-            "rank correlation",
-            "below",
-            0,
-            "96 texts",
-        ),
-        _worse_by(at_random, _short_keys, "with random keys minus with the shortest"),
-    ]
+    """Correlate key norms and attention per prompt; keep the shortest keys, or random ones."""
+    found = []
+    for name in (*TEXT_HOSTS, *(f"trained:{name}" for name in TRAINED)):
+        model, rows = interp.load(name), text_rows(96) if name in TEXT_HOSTS else None
+        each = interp.score(model, "key_norm", rows, null="none").per_prompt
+        assert each is not None
+        found.append(
+            mean(
+                "rank correlation of key norm and attention, mean over heads",
+                each.mean(0),
+                "rank correlation",
+                "below",
+                0,
+                f"{each.shape[1]} {'texts' if rows else 'prompts'}",
+                name,
+            )
+        )
+    for name in TEXT_HOSTS:
+        model, rows = interp.load(name), text_rows(96)
+        random, short = (
+            loss(model, rows, FURTHER, evicting(model, kept, KEPT))
+            for kept in (at_random, _short_keys)
+        )
+        what = "loss with random keys minus with the shortest"
+        found.append(mean(what, random - short, "nats", "above", 0, ROWS, name))
+    return found
 
 
 def _value_weighted(call: Call, site: Site, at: int) -> Tensor:

@@ -165,7 +165,8 @@ def laughing_hyena() -> list[Finding]:
 
 @claim(
     "Latent Attention for Linear Time",
-    "variant:latent_states and variant:plain_softmax trained alike on text, copies and recall",
+    "variant:latent_states and variant:plain_softmax trained alike for 600 steps on text, copies "
+    "and recall",
 )
 def latent_attention() -> list[Finding]:
     """Compare the losses on each kind of rows."""
@@ -198,8 +199,8 @@ def by_transform(rule: Any, given: Projected) -> Tensor:
 
 @claim(
     "Stable, Fast and Accurate",
-    "variant:kernel_relative, variant:random_features and variant:plain_softmax trained alike on "
-    "text, copies and recall",
+    "variant:kernel_relative, variant:random_features and variant:plain_softmax trained alike for "
+    "600 steps on text, copies and recall",
 )
 def kernel_with_distances() -> list[Finding]:
     """Compare losses; time the output by Fourier transforms beside that by the map."""

@@ -71,18 +71,20 @@ def mean(
     side: Side,
     bound: float,
     samples: str,
+    host: str = "",
 ) -> Finding:
     """Return the mean of independent values with its 95 % t interval.
 
     Give one value per independent unit (a seed, a prompt, a pair), differences where runs are
-    paired; a mean of equal values has the interval of no width.
+    paired; a mean of equal values has the interval of no width. A number that several models have
+    is given once for each of them, its `host`.
     """
     x = np.asarray(values, dtype=float)
     if len(x) < 3 or not np.isfinite(x).all():
         raise ValueError(f"{what}: a mean needs three finite values or more, not {x}")
     sem = x.std(ddof=1) / len(x) ** 0.5
     low, high = map(float, around(x.mean(keepdims=True), [(sem, len(x) - 1.0)])[0])
-    return Finding(what, float(x.mean()), low, high, unit, side, float(bound), samples)
+    return Finding(what, float(x.mean()), low, high, unit, side, float(bound), samples, host)
 
 
 def share(what: str, hits: int, number: int, side: Side, bound: float, samples: str) -> Finding:

@@ -62,7 +62,10 @@ def calibrated() -> list[Finding]:
     return found
 
 
-@claim("When Attention Sink Emerges", "plain softmax and sigmoid attention trained alike, 3 seeds")
+@claim(
+    "When Attention Sink Emerges",
+    "plain softmax and sigmoid attention trained alike for 600 steps, 3 seeds",
+)
 def emergence() -> list[Finding]:
     """Attention on the first token of held-out text, of trained softmax against the others."""
     rows = asked_rows("plain_softmax", "text").given.tolist()

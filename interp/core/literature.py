@@ -31,6 +31,7 @@ KINDS = {
 VERDICTS = (
     "held",
     "did not hold",
+    "depends on the model",
     "not learned here",
     "undecided",
     "not testable here",
@@ -47,7 +48,13 @@ class Paper:
         kinds: letters of `KINDS`, joined by "+".
         question: the question in one sentence.
         claim: a sentence that the paper asserts, in words that a number can contradict.
+        place: where the paper says it: "abstract" or "section 3, table 2", then what of the claim
+            is ours; "ours: ..." where all of it is a consequence; "not traced" where no text of the
+            paper that could be read has it; empty where nobody has looked.
+        read: what was read, with the address of the paper.
+        as_published: True where the test has something like the paper's own conditions.
         not_testable: why the claim cannot be tested here, and what is offered instead.
+        undecided: why the numbers that were measured do not decide the claim.
         tested: verdict of the test of the claim; empty before it was tested.
         tested_on: models that the verdict is about.
         status: one of `STATUSES`.
@@ -73,21 +80,37 @@ class Paper:
     not_testable: str = ""
     tested: str = ""
     tested_on: str = ""
+    place: str = ""
+    read: str = ""
+    as_published: bool = False
+    undecided: str = ""
+
+    @property
+    def why_no_verdict(self) -> str:
+        """Reason why there is no verdict although something was measured, or ""."""
+        return self.not_testable or self.undecided
 
     @property
     def verdict(self) -> str:
         """One of `VERDICTS`."""
-        return self.tested or ("not testable here" if self.not_testable else "not tested yet")
+        without = "not testable here" if self.not_testable else "not tested yet"
+        return self.tested or ("undecided" if self.undecided else without)
+
+    @property
+    def stated(self) -> str:
+        """The verdict with its subject: the models that it is about."""
+        among = "among" if self.tested == "depends on the model" else "for"
+        return f"{self.verdict} {among} {self.tested_on}" if self.tested else self.verdict
 
     def __str__(self) -> str:
         """Format the entry as lines of text."""
-        measured = ""
-        if self.tested:
-            measured = (
-                f" on {self.tested_on}; the numbers are in docs/literature.md of the repository"
-            )
-        lines = [self.title, "", f"Claims: {self.claim}", f"Tested: {self.verdict}{measured}"]
-        lines += [f"Why not: {self.not_testable}"] if self.not_testable else []
+        where = "; the numbers are in docs/literature.md of the repository" if self.tested else ""
+        lines = [self.title, "", f"Claims: {self.claim}"]
+        lines.append(
+            f"Place: {self.place or 'not looked up'}{self.read and f' (read {self.read})'}"
+        )
+        lines += [f"Tested: {self.stated}{where}"]
+        lines += [f"Why no verdict: {self.why_no_verdict}"] if self.why_no_verdict else []
         lines += [f"Asks: {self.question}"]
         for name, values in (
             ("Call", self.call),

@@ -8,13 +8,17 @@ import inspect
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
+import pytest
 from fixtures.commands import called
+from scipy import stats
 from together import over
 
 import interp
@@ -43,6 +47,7 @@ NAMES: dict[str, tuple[Registry, str]] = {  # argument that holds names of a reg
     "interp.faithfulness": (ATTRIBUTION_METHODS, "methods"),
     "interp.find_circuit": (CIRCUIT_METHODS, "method"),
 }
+WIDE = 0.1  # of the unit of a number: the distance of its interval from its bound
 HELD = [p for p in papers() if not p.pending]
 
 
@@ -103,8 +108,18 @@ def claim_problems(paper: Paper) -> list[str]:
     found = []
     if not paper.claim.endswith(".") or paper.claim.count(". "):
         found.append("the claim is one sentence")
-    if bool(paper.tested) == bool(paper.not_testable):
-        found.append("a claim is either tested or has the reason why it is not")
+    if sum(map(bool, (paper.tested, paper.not_testable, paper.undecided))) != 1:
+        found.append("a claim is either tested or has one reason why it is not")
+    if bool(paper.tested) != bool(paper.tested_on):
+        found.append("a verdict names the models that it is about")
+    if not PLACE.fullmatch(paper.place):
+        found.append(f"the place {paper.place!r} is of no known form")
+    if bool(READ.fullmatch(paper.read)) != (paper.place not in ("", "not traced")):
+        found.append("a place says what was read, with its address, and nothing else does")
+    if paper.tested == "did not hold" and paper.place == "not traced":
+        found.append("a claim that cannot be traced is withdrawn")
+    if paper.as_published and not (paper.place and paper.tested):
+        found.append("only a claim that was looked up and tested has the paper's conditions")
     if paper.status == "whole" and not paper.tested:
         found.append("an entry without a tested claim is not whole")
     named = stems(paper.title)
@@ -113,6 +128,15 @@ def claim_problems(paper: Paper) -> list[str]:
             found.append(f"the title names what is not done: {sentence}")
     return found
 
+
+PLACE = re.compile(
+    r"(?:abstract|section [A-Z]?[\d.]*\d(?:, (?:table|figure) \d+)?)?(?:(?:^|(?<!^); )ours: [^;]+)?"
+    r"|not traced"
+)
+READ = re.compile(
+    r"in (?:the abstract|the text|an account that quotes the abstract)(?: of [^;]+?)?"
+    r"(?:, arXiv:\d{4}\.\d{5}| \([A-Z][a-z]+ et al\., \d{4}\))(?:; .+)?"
+)
 
 COMMON = {
     "attent",
@@ -236,6 +260,9 @@ def test_the_checks_see_what_does_not_exist() -> None:
         "test": ("tests/docs/test_literature.py::test_all_papers_of_the_list_are_there",),
         "claim": "It does.",
         "tested": "held",
+        "tested_on": "a model",
+        "place": "abstract; ours: the bound",
+        "read": "in the abstract, arXiv:1234.56789",
     }
     assert problems(Paper(**good)) == []
     wrong: list[dict[str, Any]] = [
@@ -258,17 +285,31 @@ def test_the_checks_see_what_does_not_exist() -> None:
         {"claim": ""},
         {"claim": "It does. It also does more."},
         {"not_testable": "Too large."},
-        {"status": "in part", "missing": "Much.", "tested": ""},
+        {"undecided": "It compares with something else."},
+        {"status": "in part", "missing": "Much.", "tested": "", "tested_on": ""},
+        {"tested_on": ""},
+        {"place": "in the paper"},
+        {"place": "section"},
+        {"place": "; ours: the bound"},
+        {"place": "not traced"},
+        {"place": "not traced", "read": "", "tested": "did not hold"},
+        {"place": ""},
+        {"place": "", "read": "", "as_published": True},
+        {"read": ""},
+        {"read": "from memory"},
         {"title": "Pruning sparse caches", "missing": "Pruning of sparse caches is not offered."},
     ]
     for change in wrong:
         assert len(problems(Paper(**good | change))) == 1, change
+    for place in ("abstract", "section 4.2, table 3", "section B.1; ours: a bound", "ours: of it"):
+        named: dict[str, Any] = good | {"place": place}
+        assert problems(Paper(**named)) == [], place
 
 
 def finding(
     value: float, low: float, high: float, side: str = "above", bound: float = 1
 ) -> Finding:
-    return Finding("a number", value, low, high, "nats", side, bound, "3 seeds")
+    return Finding(f"number from {low}", value, low, high, "nats", side, bound, "3 seeds")
 
 
 def test_verdicts_follow_from_intervals() -> None:
@@ -288,14 +329,124 @@ def test_verdicts_follow_from_intervals() -> None:
     assert paper_findings.Tested("m", (held, held), 1).verdict == "held"
     assert paper_findings.Tested("m", (held, open_), 1).verdict == "undecided"
     assert paper_findings.Tested("m", (held, open_, false), 1).verdict == "did not hold"
-    behind = finding(3.5, 3.1, 3.9, "below")
+    behind = finding(2.5, 1.9, 3.1, "below")
     assert paper_findings.Tested("m", (held, behind), 1).verdict == "did not hold"
     for others, verdict in (
         ((held, open_), "not learned here"),
-        ((finding(2.9, 2.5, 3.3, "below"),), "did not hold"),
+        ((finding(2.5, 2.1, 2.9, "below"),), "did not hold"),
     ):
         alike = paper_findings.Tested("trained alike", (*others, behind), 1)
         assert (alike.verdict, alike.verdict_on(behind)) == (verdict, "not learned here")
+
+
+def on(host: str, value: float, low: float, high: float) -> Finding:
+    """Return a number of one host."""
+    return Finding("a number", value, low, high, "nats", "above", 1, "16 prompts", host)
+
+
+def test_a_number_of_several_hosts_needs_their_agreement() -> None:
+    true, false, open_ = on("a", 2, 1.5, 2.5), on("b", 0, -0.5, 0.5), on("c", 1, 0.5, 1.5)
+    for given, verdict in (
+        ((true, true), "held"),
+        ((false, false), "did not hold"),
+        ((true, false, open_), "depends on the model"),
+        ((true, open_), "undecided"),
+        ((false, open_), "undecided"),
+    ):
+        assert paper_findings.Tested("m", given, 1).verdict == verdict, given
+    other = finding(0.5, 0.1, 0.9)
+    unlike = Finding("another number", *list(vars(other).values())[1:])
+    assert paper_findings.Tested("m", (true, false, unlike), 1).verdict == "did not hold"
+
+
+def test_p_values_are_those_of_the_samples() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(0.4, 1, 12)
+    low, high = stats.t.interval(0.95, 11, x.mean(), stats.sem(x))
+    mean = Finding("x", x.mean(), low, high, "nats", "above", 0, "12 texts, of 30")
+    assert mean.p == pytest.approx(stats.ttest_1samp(x, 0)[1], rel=1e-9)
+    ends = stats.binomtest(7, 200).proportion_ci(0.95, "exact")
+    share = Finding("x", 7 / 200, ends.low, ends.high, "share", "below", 0.1, "200 sets")
+    assert share.p == pytest.approx(stats.binomtest(7, 200, 0.1).pvalue, rel=1e-9)
+    assert np.isnan(replace(share, high=0.09).p)  # the interval of something else
+    assert np.isnan(Finding("x", 0.4, 0.1, 0.5, "rank correlation", "above", 0, "96 texts").p)
+    assert np.isnan(Finding("x", 2, 2, 2, "numbers", "above", 1, "counted").p)
+    for title, tested in paper_findings.results().items():
+        for x in tested.findings:
+            if not np.isnan(x.p):
+                assert (x.p < paper_findings.ERROR) == (x.verdict != "undecided"), (title, x.what)
+
+
+def test_the_p_value_of_a_claim_is_that_of_what_decides_it() -> None:
+    def at(value: float, what: str, host: str = "") -> Finding:
+        return Finding(what, value, value - 1, value + 1, "nats", "above", 0, "10 texts", host)
+
+    true, truer, false, open_ = at(2, "a"), at(3, "b"), at(-4, "c"), at(0.5, "d")
+    depends = (at(2, "e", "one"), at(-3, "e", "two"))
+    exact = Finding("f", 1, 1, 1, "tokens", "above", 0, "counted")
+    for given, p in (
+        ((true, truer, exact), true.p),
+        ((true, false, open_), 3 * false.p),
+        ((true, open_), open_.p),
+        (depends, 2 * depends[0].p),
+    ):
+        assert paper_findings.Tested("m", given, 1).p == pytest.approx(p), given
+    assert np.isnan(paper_findings.Tested("m", (exact,), 1).p)
+    assert np.isnan(paper_findings.Tested("m", (replace(exact, bound=2), true), 1).p)
+
+
+def test_corrected_p_values_are_of_all_verdicts(docs) -> None:
+    titles = [p.title for p in papers() if p.tested]
+    own = [paper_findings.results()[title].p for title in titles]
+    corrected = paper_findings.corrected(titles)
+    tests = int(np.isfinite(own).sum())
+    for before, at in enumerate(np.argsort(own)[:tests]):  # NaN is last
+        least = min(1.0, own[at] * (tests - before))
+        assert corrected[titles[at]] >= least * (1 - 1e-9), titles[at]
+    rows = [line for line in lines() if line.startswith("| ")]
+    stay = [t for t in titles if corrected[t] < paper_findings.ERROR]
+    head = rows.index(
+        "| verdict | claims | stay after correction | would be undecided | without a p value |"
+    )
+    told = [row.split(" | ") for row in rows[head + 1 : head + 5]]
+    assert sum(int(row[2]) for row in told) == len(stay)
+    assert {row[0].removeprefix("| ") for row in told} == {p.tested for p in papers()} - {
+        "",
+        "undecided",
+    }
+
+
+def test_claims_that_failed_widely_were_looked_up() -> None:
+    """A verdict against a paper by a wide margin needs what the paper says."""
+    for paper in papers():
+        if paper.tested not in ("did not hold", "not learned here"):
+            continue
+        tested = paper_findings.results()[paper.title]
+        against = [x for x in tested.findings if tested.verdict_on(x) == paper.tested]
+        wide = any(
+            (x.low - x.bound if x.side == "below" else x.bound - x.high) > WIDE and not x.is_exact
+            for x in against
+        )
+        assert paper.place or not wide, paper.title
+
+
+def test_no_verdict_against_a_paper_stands_without_its_subject(docs, run) -> None:
+    text = "\n".join(lines())
+    for paper in papers():
+        if paper.tested:
+            among = "among" if paper.tested == "depends on the model" else "for"
+            assert paper.stated == f"{paper.tested} {among} {paper.tested_on}"
+            cell = paper.stated.replace(paper.tested, f"**{paper.tested}**", 1)
+            assert f"| {cell} |" in text, paper.title
+        else:
+            assert paper.verdict == ("undecided" if paper.undecided else "not testable here")
+            assert f"**{paper.verdict}**: {paper.why_no_verdict} |" in text, paper.title
+    shown = run("list", "metrics", "--paper", "RADLADS").stdout
+    assert "Tested: did not hold for softmax models trained alike" in shown
+    assert "Place: abstract; ours: " in shown
+    assert "(read in the abstract, arXiv:2505.03005)" in shown
+    shown = run("list", "metrics", "--paper", "Are Sixteen").stdout
+    assert "Tested: not testable here\nWhy no verdict: The models of the paper" in shown
 
 
 def lines() -> Iterator[str]:
@@ -314,6 +465,16 @@ def test_every_paper_is_a_row_of_the_page_and_counted(docs) -> None:
         assert sum(p.status == status for p in papers()) == counted(rows, status)
     for verdict in VERDICTS:
         assert sum(p.verdict == verdict for p in papers()) == counted(rows, verdict)
+    placed = rows[: next(i for i, row in enumerate(rows) if row.startswith("| verdict | claims"))]
+    for at, verdict in enumerate(("", *VERDICTS), start=2):
+        told = sum(int(row.split("|")[at]) for row in placed[1:])
+        assert told == sum(verdict in ("", p.verdict) for p in papers())
+    looked = [p for p in papers() if p.place]
+    [row] = [row for row in placed if row.startswith("| not looked up yet |")]
+    assert int(row.split("|")[2]) == len(papers()) - len(looked)
+    same = sum(p.as_published for p in papers())
+    text = "\n".join(lines())
+    assert f"\n{same} of {len(looked)} claims that were looked up are tested at something" in text
 
 
 def counted(rows: list[str], name: str) -> int:
