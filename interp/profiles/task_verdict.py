@@ -129,10 +129,10 @@ def judge_task(
     about = some.about() | {"ablation": "corrupted", "options": {"n_documents": n, "seed": seed}}
     ends = bootstrap_bounds(measured.values, 0.95, some.clusters)
     kept = {"clusters": some.clusters, "interval_by": "bootstrap"}
-    return task_rows(model, measured, ends, facts, about, **kept)
+    return verdict_rows(model, measured, ends, facts, about, **kept)
 
 
-def task_rows(
+def verdict_rows(
     model: Model,
     measured: JudgedShares,
     ends: Float[np.ndarray, "share 2"],

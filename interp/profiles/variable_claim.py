@@ -41,7 +41,7 @@ from interp.core.prompts import Prompts
 from interp.core.result_rows import ResultRows
 from interp.profiles.judgement import PROBABILITIES
 from interp.profiles.task_claim import PAIR, require_gap, some_fresh
-from interp.profiles.task_verdict import N_SETS, RANDOM, JudgedShares, median_set, task_rows
+from interp.profiles.task_verdict import N_SETS, RANDOM, JudgedShares, median_set, verdict_rows
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -205,7 +205,7 @@ def judge_variable(
     ends = quantiles[:, [PROBABILITIES.index(p) for p in (0.025, 0.975)]]
     prompts = Prompts(tuple(row.base for row in pairs), "interchanges")
     about = {"prompts_hash": prompts.hash, "options": {"n_documents": n, "seed": seed}}
-    return task_rows(model, measured, ends, facts, about, arrays={"quantiles": quantiles})
+    return verdict_rows(model, measured, ends, facts, about, arrays={"quantiles": quantiles})
 
 
 def _wilson(mean: float, n: int) -> list[float]:
