@@ -198,8 +198,8 @@ def _attack(attack: Mapping[str, Any]) -> Iterator[str]:
     yield (
         "A wrong hypothesis about L1H0 of bundled:induction names one distance per document, by a "
         "hash of its tokens, which is right for one document in eight. Each question changes the "
-        "distances of one of 32 buckets of documents and keeps them if the share is not smaller. 16 "
-        "documents judge: fresh ones with one ledger, or the same ones, each time as the first "
+        "distances of one of 32 buckets of documents and keeps them if the share is not smaller. "
+        "16 documents judge: fresh ones with one ledger, or the same ones, each time as the first "
         f"question of a ledger. {sum(row['seconds'] for row in attack.values()) / 60:.0f} minutes "
         "of processor time. Command: `python -m benchmarks.judge --attack QUESTIONS`."
     )
