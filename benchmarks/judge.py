@@ -3,6 +3,7 @@
     python -m benchmarks.judge [--only planted:zoo,...]      # known answers
     python -m benchmarks.judge --loop MODEL STORIES          # lists of `interp profile`, judged
     python -m benchmarks.judge --claims                      # claims that heads do a task
+    python -m benchmarks.judge --attack 1000                 # wrong hypotheses, chosen by answers
     python -m benchmarks.judge --page                        # only write the page
 
 Every hypothesis about every head of `judge_heads` is judged on four draws of documents. A model has
@@ -30,6 +31,7 @@ import numpy as np
 import torch
 
 import interp
+from benchmarks.judge_attack import attack_rows
 from benchmarks.judge_claims import claim_rows
 from benchmarks.judge_heads import counted, documents, known_heads
 from benchmarks.judge_loop import LETTERS, REFUSED, loop_row
@@ -82,6 +84,7 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--loop", nargs=2, type=Path, metavar=("MODEL", "STORIES"))
     parser.add_argument("--claims", action="store_true")
+    parser.add_argument("--attack", type=int, metavar="QUESTIONS")
     parser.add_argument("--page", action="store_true")
     given = parser.parse_args()
     logging.disable(logging.WARNING)
@@ -102,6 +105,8 @@ def main() -> None:
         loop_row(folder, stories, kept.setdefault("loop", {}), store)
     elif given.claims:
         claim_rows(kept.setdefault("claims", {}), store)
+    elif given.attack:
+        attack_rows(kept.setdefault("attack", {}), store, given.attack)
     elif not given.page:
         heads = known_heads()
         names = [x for x in given.only.split(",") if x] or list(

@@ -98,6 +98,8 @@ def judge_page(kept: Mapping[str, Any]) -> str:
     ]
     if "claims" in kept:
         parts += _claims(kept["claims"])
+    if kept.get("attack"):
+        parts += _attack(kept["attack"])
     if "loop" in kept:
         parts += _loop(kept["loop"])
     else:
@@ -188,6 +190,27 @@ def _claims(claims: Mapping[str, Any]) -> Iterator[str]:
     if odd:
         yield "Right claims that do not always hold (H holds, P in part, N not, O open, R refused):"
         yield _table(("task", "heads", "four draws", "mean share lost"), odd)
+
+
+def _attack(attack: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the section on hypotheses that are chosen by the judge's own answers."""
+    yield "## Hypotheses chosen by the answers"
+    yield (
+        "A wrong hypothesis about L1H0 of bundled:induction names one distance per document, by a "
+        "hash of its tokens, which is right for one document in eight. Each question changes the "
+        "distances of one of 32 buckets of documents and keeps them if the share is not smaller. "
+        "16 documents judge: fresh ones with one ledger, or the same ones, each time as the first "
+        f"question of a ledger. {sum(row['seconds'] for row in attack.values()) / 60:.0f} minutes "
+        "of processor time. Command: `python -m benchmarks.judge --attack QUESTIONS`."
+    )
+    lines = []
+    for arm, row in attack.items():
+        letters, n = Counter(row["letters"]), len(row["letters"])
+        low, high = share_interval(letters["H"] + letters["P"], n)
+        false = f"{letters['H'] + letters['P']} of {n} [{low:.1%}, {high:.1%}]"
+        lines.append((arm, *(str(letters[x]) for x in WORDS), false, f"{row['best']:.2f}"))
+    columns = ("asked", *WORDS.values(), "false verdicts (holds, in part)", "largest share")
+    yield _table(columns, lines)
 
 
 def _loop(loop: Mapping[str, Any]) -> Iterator[str]:

@@ -6,6 +6,7 @@
     L5H4=names.toml          a list, of which the first entry that names a key counts
     L5H4=the name of ...     a sentence, which a language model reads
     L5H4+L6H11=task:ioi      heads that do a task, or the file of a circuit (`task_claim`)
+    variables.json           a variable in a subspace (`variable_claim`)
 
 A list is TOML or JSON with one table per entry: `keys` (a rule) or `tokens` (texts), and if they
 are claimed `queries` (a kind of query) and `share` (of the attention off the sink).
@@ -33,6 +34,7 @@ from interp.profiles.ordered_list import ENTRIES
 from interp.profiles.rules import KeyRule, chosen_rules, declared_rules
 from interp.profiles.sentence_reader import SentenceReader, plain_sentence
 from interp.profiles.task_claim import TaskClaim, task_claim
+from interp.profiles.variable_claim import VariableClaim, variable_claim
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -44,7 +46,8 @@ _ENTRY = {"keys", "tokens", "queries", "share"}
 FORMS = (
     "give HEAD=RULE with a rule or detector by name, HEAD=FILE.py:FUNCTION with a function of"
     " (query, key), (query, key, tokens) or (ids), HEAD=FILE.toml with a list, HEAD+HEAD=task:TASK"
-    " with heads that do a task, or CIRCUIT.json with a circuit"
+    " with heads that do a task, CIRCUIT.json with a circuit, or PLACE=VARIABLES.json with a"
+    " variable in a subspace"
 )
 
 
@@ -65,14 +68,14 @@ class StatedHypothesis:
 
 def stated_hypothesis(
     given: Any, head: str | None = None, *, readable: bool = False
-) -> Hypothesis | StatedHypothesis | TaskClaim:
+) -> Hypothesis | StatedHypothesis | TaskClaim | VariableClaim:
     """Tell the forms of a hypothesis apart, and refuse a malformed one without a model.
 
     A sentence is one only where something can read it.
     """
-    if isinstance(given, (Hypothesis, StatedHypothesis, TaskClaim)):
+    if isinstance(given, (Hypothesis, StatedHypothesis, TaskClaim, VariableClaim)):
         return given
-    if (claim := task_claim(given, head)) is not None:
+    if (claim := variable_claim(given, head) or task_claim(given, head)) is not None:
         return claim
     asked = given if isinstance(given, str) else ""
     if isinstance(given, str) and (match := _ASKED.fullmatch(given.strip())):
@@ -107,7 +110,7 @@ def read_hypothesis(
     said = stated_hypothesis(given, head, readable=reader is not None)
     if isinstance(said, Hypothesis):
         return said
-    if isinstance(said, TaskClaim):
+    if isinstance(said, TaskClaim | VariableClaim):
         raise OptionError(f"{said.asked} is a claim about a task, not about one head; {FORMS}")
     if isinstance(said.content, str):
         assert reader is not None

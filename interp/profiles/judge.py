@@ -37,6 +37,7 @@ from interp.profiles.sentence_reader import SentenceReader, at_one_distance
 from interp.profiles.sources import SAMPLED
 from interp.profiles.task_claim import PAIR, TaskClaim
 from interp.profiles.task_verdict import judge_task
+from interp.profiles.variable_claim import VariableClaim, judge_variable
 from interp.profiles.verdict import Tested, shares_of
 
 if TYPE_CHECKING:
@@ -81,7 +82,10 @@ def judge(
     A claim that heads, or a circuit, do a task is judged on fresh pairs of prompts of the task, by
     the same words: the share of the gap between clean and corrupted prompts that is lost once the
     outputs of the heads are replaced by those on the corrupted prompt, or that is kept with the
-    circuit alone. The control is as many random other heads, or a random set of nodes.
+    circuit alone. The control is as many random other heads, or a random set of nodes. A claim
+    that a subspace holds a variable, from a file of `find_variables`, is judged on fresh pairs: the
+    share whose answer follows the variable when this subspace alone is exchanged. The controls are
+    random subspaces of the same size, and the answers of other pairs.
 
     Every question is written into a ledger. Documents that judged it judge no later question about
     the model, and levels of tests follow LORD++, which controls the share of false verdicts among
@@ -92,7 +96,7 @@ def judge(
         hypothesis: HEAD=RULE with a rule or detector by name, HEAD=FILE.py:FUNCTION, HEAD=FILE.toml
             with a list, HEAD=SENTENCE, or, with `head`, a function or a list of tables;
             HEAD+HEAD=task:TASK with a task of `interp circuit`, the file of a circuit, or
-            FILE=task:TASK.
+            FILE=task:TASK; PLACE=FILE with a file of `find_variables`.
         corpus: see `interp.profile`; of hypotheses about a head.
         head: the head, such as L5H4, if the hypothesis does not name it.
         reader: address of a language model (http://HOST/v1#NAME) that reads a sentence and names
@@ -115,7 +119,7 @@ def judge(
     Raises:
         OptionError: the hypothesis is of no known form, raises, does not end, returns something
             else, reads tokens after the query, or names every key or none; the model does not do
-            the task, or the circuit is of another; the ledger was changed.
+            the task, or the circuit or the variable is of another; the ledger was changed.
         PromptError: the corpus cannot be read, or has too few distinct documents; or the task has
             too few pairs that did not judge before.
         LoadError: the language model does not answer, or its replies can hardly be read.
@@ -126,7 +130,7 @@ def judge(
     stated = stated_hypothesis(hypothesis, head, readable=reader is not None)
     if n_documents < LEAST:
         raise OptionError(f"n_documents={n_documents} is too small; give at least {LEAST}")
-    of_task = isinstance(stated, TaskClaim)
+    of_task = isinstance(stated, TaskClaim | VariableClaim)
     if of_task and corpus is not None:
         raise OptionError(f"{stated.asked} is judged on pairs of its task; leave out corpus=")
     loaded = one_model(model)
@@ -134,6 +138,8 @@ def judge(
     books = QuestionLedger(Path(questions), {"model": str(provenance["content_hash"])})
     if of_task:
         asked = {"n": n_documents, "least": LEAST, "seed": seed}
+        if isinstance(stated, VariableClaim):
+            return judge_variable(loaded, stated, books, progress=progress, **asked)
         return judge_task(loaded, stated, books, progress=progress, **asked)
     language = None if reader is None else SentenceReader.at(reader, loaded)
     said = read_hypothesis(stated, loaded, reader=language)

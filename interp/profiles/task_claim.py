@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -138,7 +138,7 @@ def fresh_pairs(
     whole = is_file(claim.task)
     chose = () if claim.circuit is None else claim.circuit.made.get("pairs") or ()
     known = {*used, *(f"{PAIR}{pair}" for pair in chose)}
-    best: tuple[ContrastTask, dict[int, str]] | None = None
+    best: tuple[ContrastTask, list[str]] | None = None
     for times in (1,) if whole else _DRAWS:
         try:
             pairs = make_contrast(model, claim.task, n=2**31 if whole else n * times, seed=seed)
@@ -147,18 +147,34 @@ def fresh_pairs(
                 raise
             break  # it cannot make so many
         keys = [f"{PAIR}{pair}" for pair in hashes(pairs)]
-        fresh = {key: at for at, key in enumerate(keys) if key not in known}
-        best = pairs, {at: key for key, at in fresh.items()}
-        if len(fresh) >= n:
+        best = pairs, keys
+        if len({*keys} - known) >= n:
             break
     assert best is not None
-    pairs, fresh = best
+    pairs, keys = best
+    rows = some_fresh(keys, known, claim.task, n, least, seed)
+    left = len({*keys} - known) - len(rows) if whole else None
+    return pairs.some(rows), [keys[row] for row in rows], left
+
+
+def some_fresh(
+    keys: Sequence[str], known: Collection[str], task: str, n: int, least: int, seed: int
+) -> list[int]:
+    """Draw up to n pairs whose key is not known, one of each key; PromptError for too few."""
+    fresh = {key: at for at, key in enumerate(keys) if key not in known}
     if len(fresh) < least:
         raise PromptError(
-            f"{with_noun(len(fresh), 'fresh pair')} of {claim.task} left of {len(pairs)}: the"
-            f" others judged an earlier question about {model.name}, chose the circuit, or are"
-            f" equal; at least {least} are needed: give a file with more pairs, or another task"
+            f"{with_noun(len(fresh), 'fresh pair')} of {task} left of {len(keys)}: the others"
+            f" judged an earlier question, chose what is judged, or are equal; at least {least} are"
+            " needed: give a file with more pairs, or another task"
         )
-    rows = np.random.default_rng([seed, 61]).permutation([*fresh])[:n].tolist()
-    left = len(fresh) - len(rows) if whole else None
-    return pairs.some(rows), [fresh[row] for row in rows], left
+    return np.random.default_rng([seed, 61]).permutation([*fresh.values()])[:n].tolist()
+
+
+def require_gap(n_right: int, n: int, task: str, model: Model, least: int) -> None:
+    """Raise OptionError unless the model does the task on enough pairs."""
+    if n_right < least:
+        raise OptionError(
+            f"{model.name} does {task} on {n_right} of {n} fresh pairs; at least {least} are"
+            " needed: give more pairs, or another task"
+        )

@@ -32,7 +32,7 @@ from interp.core.statistics import bootstrap_bounds
 from interp.core.ties import ordered, ordered_by
 from interp.model.content import model_provenance
 from interp.model.head_arguments import heads_with_stack
-from interp.profiles.task_claim import fresh_pairs
+from interp.profiles.task_claim import fresh_pairs, require_gap
 from interp.profiles.verdict import IN_PART, SHARES, Tested
 
 if TYPE_CHECKING:
@@ -55,29 +55,37 @@ _BELOW = 0.5  # a pair that is further behind a control counts as this far
 
 
 @dataclass(frozen=True, eq=False)
-class _Measured:
+class JudgedShares:
     """Shares of pairs: that which is judged, that of the control, and others.
 
     Args:
         judged: name of the share that is judged.
         shares: by name, the share of every pair.
         sets: number of random sets.
+        controls: names of the shares of controls, those that there are.
     """
 
     judged: str
     shares: Mapping[str, Float[np.ndarray, " pair"]]
     sets: int
+    controls: tuple[str, ...] = (RANDOM,)
+
+    @property
+    def values(self) -> Float[np.ndarray, "share pair"]:
+        """All shares, by name and pair."""
+        return np.stack([*self.shares.values()])
 
     @property
     def tested(self) -> Tested:
-        """The tests of the judged share, and of how far it is ahead of the control.
+        """The tests of the judged share, and of how far it is ahead of each control.
 
         Differences are not cut at 0, so that noise is not ahead of noise.
         """
         own = self.shares[self.judged]
-        ahead = (own - self.shares[RANDOM]).clip(-_BELOW, 1)
+        ahead = {name: (own - self.shares[name]).clip(-_BELOW, 1) for name in self.controls}
         least = (SHARES[IN_PART] + _BELOW) / (1 + _BELOW)
-        return Tested.of_shares(own, {RANDOM: (ahead + _BELOW) / (1 + _BELOW)}, least)
+        over = {name: (x + _BELOW) / (1 + _BELOW) for name, x in ahead.items()}
+        return Tested.of_shares(own, over, least)
 
 
 def judge_task(
@@ -102,48 +110,51 @@ def judge_task(
         clean, corrupted = pairs.values(model)
         gap = pairs.task.sign * (clean - corrupted)
         known = np.flatnonzero(gap > NOTHING)
-        if len(known) < least:
-            raise OptionError(
-                f"{model.name} does {claim.task} on {len(known)} of {len(pairs)} fresh pairs; at"
-                f" least {least} are needed: give more pairs, or another task"
-            )
+        require_gap(len(known), len(pairs), claim.task, model, least)
         some, gap = pairs.some(known.tolist()), gap[known]
         if claim.circuit is not None:
             measured = _of_circuit(model, claim, some, gap, seed, progress)
         else:
             measured = _of_heads(model, claim, heads, some, gap, seed, progress)
         facts = measured.tested.settled(turn, claim.asked, keys)
-    names, values = [*measured.shares], np.stack([*measured.shares.values()])
-    ends = bootstrap_bounds(values, 0.95, some.clusters)
-    rows = {"number": names, "score": values.mean(1), "low": ends[:, 0], "high": ends[:, 1]}
     facts |= {
-        "metric": measured.judged,
-        "unit": "share",
         "head": " ".join(map(str, claim.heads)),
         "task": claim.task,
         "subject": claim.subject,
         "gap": float(gap.mean()),
         "gap_unit": some.task.unit,
         "without_gap": len(pairs) - len(known),
-        "random_sets": measured.sets,
         "fresh_left": left,
-        "examples": [],
     }
-    provenance = model_provenance(model) | some.about()
-    provenance |= {
-        "ablation": "corrupted",
-        "made_by": "interp.profiles.judge",
-        "options": {"n_documents": n, "seed": seed},
-    }
+    about = some.about() | {"ablation": "corrupted", "options": {"n_documents": n, "seed": seed}}
+    ends = bootstrap_bounds(measured.values, 0.95, some.clusters)
+    kept = {"clusters": some.clusters, "interval_by": "bootstrap"}
+    return verdict_rows(model, measured, ends, facts, about, **kept)
+
+
+def verdict_rows(
+    model: Model,
+    measured: JudgedShares,
+    ends: Float[np.ndarray, "share 2"],
+    facts: dict[str, Any],
+    about: dict[str, Any],
+    **kept: Any,
+) -> ResultRows:
+    """Return the verdict with a row per share, from the ends of their 95 % intervals.
+
+    What else is given is kept of the result: how intervals of other levels are made.
+    """
+    values = measured.values
+    rows = {"number": [*measured.shares], "score": values.mean(1)}
+    first = {"metric": measured.judged, "unit": "share", "random_sets": measured.sets}
     return ResultRows(
         "Verdict",
-        rows | {"n": len(known)},
+        rows | {"low": ends[:, 0], "high": ends[:, 1], "n": values.shape[1]},
         ("number",),
-        provenance,
-        facts,
+        model_provenance(model) | about | {"made_by": "interp.profiles.judge"},
+        first | {"examples": []} | facts,
         values,
-        clusters=some.clusters,
-        interval_by="bootstrap",
+        **kept,
     )
 
 
@@ -155,7 +166,7 @@ def _of_heads(
     gap: Float[np.ndarray, " pair"],
     seed: int,
     progress: Progress | None,
-) -> _Measured:
+) -> JudgedShares:
     """Measure what is lost without the heads, without random others, and what they restore."""
     stack = heads[0].stack
     sites = [site for site in model.whole_sites if site.stack == stack]
@@ -166,7 +177,7 @@ def _of_heads(
     game = Game(model, task.task, **options)
     lost = _without(game, every, [tuple(heads), *alone, *others], progress) / gap
     lost = lost.clip(0, 1)
-    shares = {LOST: lost[0], RANDOM: _middle(lost[1 + len(alone) :])}
+    shares = {LOST: lost[0], RANDOM: median_set(lost[1 + len(alone) :])}
     shares |= {f"{ALONE}{head}": x for (head,), x in zip(alone, lost[1:], strict=False)}
     swapped = replace(task.task, prompts=task.corrupted, corrupted=task.clean)
     backwards = Game(model, swapped, check=False, **options)
@@ -179,10 +190,10 @@ def _of_heads(
         names = "+".join(map(str, stand_ins))
         [more] = _without(game, every, [(*heads, *stand_ins)], progress) / gap
         shares |= {f"{STANDING}{names}": more.clip(0, 1)}
-    return _Measured(LOST, shares, len(others))
+    return JudgedShares(LOST, shares, len(others))
 
 
-def _middle(shares: Float[np.ndarray, "set pair"]) -> Float[np.ndarray, " pair"]:
+def median_set(shares: Float[np.ndarray, "set pair"]) -> Float[np.ndarray, " pair"]:
     """Return the shares of the set whose mean is the median: a few random sets hold the truth."""
     return shares[ordered(shares.mean(1).tolist())[(len(shares) - 1) // 2]]
 
@@ -256,7 +267,7 @@ def _of_circuit(
     gap: Float[np.ndarray, " pair"],
     seed: int,
     progress: Progress | None,
-) -> _Measured:
+) -> JudgedShares:
     """Measure what is kept with the circuit alone, and with random nodes and all their edges."""
     rng = np.random.default_rng([seed, 73])
     with following(None, progress):
@@ -266,4 +277,4 @@ def _of_circuit(
         sets = [random_set(graph, claim.nodes, rng) for _ in range(N_SETS)]
         masks = [graph.mask(edges), *(runs.only(nodes) for nodes in sets)]
         kept = (runs.kept(masks, "circuit and random sets") / gap).clip(0, 1)
-    return _Measured(KEPT, {KEPT: kept[0], RANDOM: _middle(kept[1:])}, len(sets))
+    return JudgedShares(KEPT, {KEPT: kept[0], RANDOM: median_set(kept[1:])}, len(sets))

@@ -55,6 +55,8 @@ ELSEWHERE = {
     "test_the_reader_picks_the_text_on_which_the_head_acts",
     "profiles/task_verdict.py:judge_task": "profiles/test_judge_tasks.py::"
     "test_the_interval_is_that_of_redrawn_pairs",
+    "profiles/variable_claim.py:_wilson": "profiles/test_judge_variables.py::"
+    "test_the_interval_is_that_of_wilson_over_pairs_or_templates",
     "profiles/reading_clusters.py:_Judge.behaviours": "profiles/test_reading_clusters.py::"
     "test_false_splits_and_missed_ones_are_rare",
     "profiles/reading_clusters.py:_Judge.behaviours.above": "profiles/test_reading_clusters.py::"

@@ -22,7 +22,7 @@ from interp.cli.main import main
 from interp.core.documents import parse_json
 from interp.core.errors import OptionError, PromptError, StoreError, UnknownName
 from interp.profiles import verdict
-from interp.profiles.task_verdict import _Measured
+from interp.profiles.task_verdict import JudgedShares
 from interp.profiles.verdict import HOLDS, IN_PART, NOT
 
 NAMES = "trained:names"
@@ -375,7 +375,7 @@ def test_noise_is_not_ahead_of_noise() -> None:
     rng, found = np.random.default_rng(0), np.zeros(2)
     for _ in range(100):
         own, control = (rng.random((2, 64)) < 0.3).astype(float)
-        measured = _Measured("own", {"own": own, "random sets": control}, 10)
+        measured = JudgedShares("own", {"own": own, "random sets": control}, 10)
         cut = {"random sets": (own - control).clip(0, 1)}
         for at, tested in enumerate((measured.tested, verdict.Tested.of_shares(own, cut, 0.1))):
             found[at] += tested.p[IN_PART] <= 0.05

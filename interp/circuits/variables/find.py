@@ -16,6 +16,7 @@ from interp.circuits.residual_graph import ResidualGraph
 from interp.circuits.steps import advance, counted, following, step
 from interp.circuits.stored_steps import Kept
 from interp.circuits.variables.interchanges import (
+    INDUCTION,
     Interchange,
     PlacedInterchange,
     induction_interchanges,
@@ -120,7 +121,8 @@ def find_variables(
         shown", or "answers stay" where nothing changes even if all of the place is exchanged, so
         that nothing was fitted), heads and features (those of the mask) and fitted_on. Array
         `directions`: orthonormal, `[row, width, k]`, padded with NaN; of features, their rows of
-        the decoder. Fact `skipped`: pairs that were left out, by variable.
+        the decoder. Facts: `skipped`, pairs that were left out, by variable; `base_prompts`, hashes
+        of all base prompts, by which `interp judge` tells fresh pairs.
 
     Raises:
         UnknownName: There is no such place or method.
@@ -157,13 +159,13 @@ def find_variables(
     if dictionary is not None:
         nodes = [dictionary_place(model, dictionary)]
         dictionary = dictionary.mapped(lambda x: x.to(model.device))
-    graph = ResidualGraph.of(model)
+    graph, drawn = ResidualGraph.of(model), {"pairs": INDUCTION} if pairs is None else {}
     if isinstance(pairs, str | Path):
         pairs = read_interchanges(Path(pairs))
     elif pairs is None:
         pairs = induction_interchanges(model, seed=seed)
     rows = place_interchanges(model, pairs)
-    known = _placed(graph, nodes, method, positions, min(len(row.base) for row in rows))
+    known = placed_at(graph, nodes, method, positions, min(len(row.base) for row in rows))
     if isolate and len({row.variable for row in rows}) < 2:
         raise OptionError(
             "isolate needs the pairs of another variable, whose answers must stay; these pairs "
@@ -173,7 +175,7 @@ def find_variables(
     total = len(known) * len(search_of.names)
     fits: list[FoundAt] = []
     options = {"method": method, "ranks": ranks, "steps": steps, "isolate": isolate, "seed": seed}
-    options |= {} if dictionary is None else {"dictionary": repr(dictionary)}
+    options |= drawn | ({} if dictionary is None else {"dictionary": repr(dictionary)})
     store = None
     if resume is not None:
         asked = {"pairs": [list(vars(row).values()) for row in rows], "options": options}
@@ -189,13 +191,14 @@ def find_variables(
     return variable_rows(graph, fits, search_of.judge, fitted, rows, search_of.skipped, options)
 
 
-def _placed(
+def placed_at(
     graph: ResidualGraph,
     names: Sequence[str] | None,
     method: Method,
     positions: Sequence[int] | None,
     shortest: int,
 ) -> list[HeldPlace]:
+    """Return the places of a search, each at every position that was given."""
     places = places_of(graph, names)
     if method == "heads":
         heads = [place for place in places if "H" in place.name]

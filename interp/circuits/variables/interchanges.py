@@ -7,6 +7,7 @@ rows = computation.interchanges(prompts, "sum", n=200)
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,8 @@ EXPECTED = (
     '"answer": "8", "variable": "second"}'
 )
 LENGTH = 12  # tokens before the one that is repeated
+INDUCTION = "induction"
+"""Name of the pairs that are drawn where none are given."""
 CHANGED = 0.75  # least share of drawn pairs whose answer the variable changes
 
 
@@ -193,6 +196,11 @@ def _answer(model: Model, answer: Any, where: str) -> int:
         raise PromptError(f"{where}: {model.name} has no tokenizer; give answers as token ids")
     spaced = answer if answer[:1].isspace() else f" {answer}"
     return int(encoded_text(model.tokenizer, spaced, add_special_tokens=False)["input_ids"][0])
+
+
+def base_hashes(rows: Sequence[PlacedInterchange]) -> list[str]:
+    """Return a short hash of every base prompt's tokens, by which repeated ones are recognised."""
+    return [hashlib.sha256(repr(row.base).encode()).hexdigest()[:12] for row in rows]
 
 
 def induction_interchanges(model: Model, n: int = 160, seed: int = 0) -> list[Interchange]:

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool
 
 from interp.circuits.residual_graph import ResidualGraph
-from interp.circuits.variables.interchanges import PlacedInterchange
+from interp.circuits.variables.interchanges import PlacedInterchange, base_hashes
 from interp.circuits.variables.places import HeldPlace, InterchangeRuns, Subspace
 from interp.core.intervals import share_interval
 from interp.core.presenter import present
@@ -144,6 +144,7 @@ def variable_rows(
             "metric": "interchange accuracy",
             "unit": "share of pairs",
             "skipped": dict(skipped),
+            "base_prompts": sorted({*base_hashes(pairs)}),
             "method": options["method"],
             "probabilities": [*PROBABILITIES],
         },

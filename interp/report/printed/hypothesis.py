@@ -122,7 +122,8 @@ def _lines(found: ResultRows) -> list[str]:
     lines = [hypothesis_line(found), *_wrapped(hypothesis_sentence(found))]
     if "task" in facts:
         if facts["beaten"]:
-            lines += _wrapped("It is not shown to be so far ahead of the control.")
+            which = "every" if "variable" in facts else "the"
+            lines += _wrapped(f"It is not shown to be so far ahead of {which} control.")
         return [*lines, *task_lines(found, rows, _value), *_wrapped(_ledger(found))]
     if facts["beaten"]:
         said = "; ".join(NAMES[name].removeprefix("control: ") for name in facts["beaten"])
