@@ -133,7 +133,8 @@ def _quoted(written: str) -> str:
 
 
 def _and(names: list[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    marked = [f"*{name}*" for name in names]
+    return " and ".join([", ".join(marked[:-1]), marked[-1]] if len(marked) > 1 else marked)
 
 
 def _best_rule(found: dict[str, Any]) -> tuple[str, float]:
@@ -156,8 +157,7 @@ def _with(verdict: str, tasks: dict[str, dict[str, Any]]) -> list[str]:
 
 def _bullet(words: str) -> str:
     """Return an entry of a list in lines of at most 100 characters."""
-    indented = {"initial_indent": "- ", "subsequent_indent": "  "}
-    return fill(words, 100, break_long_words=False, break_on_hyphens=False, **indented)
+    return fill(words, 100, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _can(tasks: dict[str, dict[str, Any]]) -> str:
@@ -171,8 +171,8 @@ def _can(tasks: dict[str, dict[str, Any]]) -> str:
         )
     if others:
         words += (
-            f". On {_and(others)} it is better than chance, but the most frequent answer or a simple "
-            "rule is right as often, so these questions do not show how it answers them"
+            f". On {_and(others)} it is better than chance, but the most frequent answer or a "
+            "simple rule is right as often, so accuracy does not show how it answers these"
         )
     return _bullet(words + ".")
 
