@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from interp.core.intervals import share_interval
 from interp.report.printed.listing import first_sentence
 from training.stories import UNSEEN_COMBINATIONS, UNSEEN_TEXTS, Story, card, stories, story, words
 from training.stories import abilities as examined
-from training.stories.abilities import Exam, abilities, make_exam, often_right
+from training.stories.abilities import Exam, Item, abilities, make_exam, often_right
 from training.stories.questions import ABILITIES, Question
 from training.stories.tokens import train_tokenizer
 from training.stories.world import held_out
@@ -67,6 +68,8 @@ def takes(made: Story, asked: Question) -> bool:
 def agrees(made: Story, asked: Question) -> bool:
     kinds = {"she": words.WOMEN, "he": words.MEN}
     [each] = [a for a in made.of("antecedent") if a.span[0] == asked.at + (asked.right[0] == " ")]
+    sentence = next(x.span for x in made.of("sentence") if x.span[0] <= asked.at < x.span[1])
+    assert all(sentence[0] <= target[0] < asked.at for target in each.targets)
     if asked.kind in kinds:
         assert any(name in made.text[: asked.at] for name in words.WOMEN)
         assert any(name in made.text[: asked.at] for name in words.MEN)
@@ -78,6 +81,8 @@ def agrees(made: Story, asked: Question) -> bool:
 def fits_its_subject(made: Story, asked: Question) -> bool:
     forms = {"was": "were", "is": "are", "has": "have"}
     one, other = asked.right.strip(), asked.wrong[0].strip()
+    [nouns] = [a.targets for a in made.of("distractor") if a.span[0] == asked.at + 1]
+    assert len(nouns) > 1 or asked.guesses == asked.wrong  # the one noun between would mislead
     [singular, plural] = [one, other] if asked.kind == "singular" else [other, one]
     return forms.get(singular, singular.removesuffix("s")) == plural
 
@@ -100,6 +105,8 @@ def stood_there(made: Story, asked: Question) -> bool:
     """The words before and the word stand once more, earlier, though perhaps with a capital."""
     end = asked.at + len(asked.right)
     [*_, before, word] = made.text[:end].split()
+    others = {x.strip() for x in asked.wrong} - {*words.DAYS, *words.MONTHS}
+    assert not any(x[0].isupper() for x in others)
     return f"{before} {word}".strip('"').lower() in made.text[: asked.at].lower()
 
 
@@ -163,6 +170,35 @@ def test_people_whom_the_sentence_rules_out_are_no_answers(asked_stories: list[S
                 number += 1
                 assert said[1] not in {asked.right.strip(), *(x.strip() for x in asked.wrong)}
     assert number > 100
+
+
+def test_guesses_are_what_was_named_last_and_last_but_one(asked_stories: list[Story]) -> None:
+    number = 0
+    for made in asked_stories:
+        for name in ("owner", "new owner", "indirect object", "place", "line or signature"):
+            for asked in ABILITIES[name].questions(made):
+                if name == "line or signature" and asked.kind != "writer":
+                    continue
+                if name == "place" and len(asked.right.split()) == 1:
+                    continue  # a noun of its own may stand elsewhere
+                said = {x: x.strip() for x in (asked.right, *asked.wrong)}
+                last = {x: _last_word(made.text[: asked.at], said[x]) for x in said}
+                order = sorted(said, key=last.__getitem__, reverse=True)
+                assert [*asked.guesses] == order[:2], (name, asked, made.text)
+                number += 1
+    assert number > 1000
+
+
+def _last_word(text: str, word: str) -> int:
+    """Return where a word last stands."""
+    return [match.start() for match in re.finditer(rf"\b{word}\b", text)][-1]
+
+
+def test_each_kind_of_question_is_as_likely() -> None:
+    items = [Item(1, 5, (6,), kind, ()) for kind in ["a", *["b"] * 20]]
+    drawn = [examined._drawn(items, random.Random(seed)).kind for seed in range(400)]
+    low, high = share_interval(drawn.count("a"), 400, 0.999)
+    assert low < 0.5 < high
 
 
 def test_questions_of_one_text() -> None:
