@@ -339,6 +339,9 @@ def abilities(
         tokenizer: of the model.
         n: number of unseen texts.
         exam: of this tokenizer and n, made before; several models can share one.
+
+    Raises:
+        OptionError: n is not a whole number from 1.
     """
     exam = exam or make_exam(tokenizer, n)
     nats, answered = _readings(model, exam.texts)
