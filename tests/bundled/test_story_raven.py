@@ -25,6 +25,8 @@ from training.stories import (
     stories,
     story,
     tokens,
+    train,
+    tune,
     words,
 )
 from training.stories.raven import (
@@ -285,8 +287,22 @@ def test_the_seed_decides_the_text_of_the_raven() -> None:
 
 
 def test_seeds_of_a_fine_tune_are_read_by_no_other_training() -> None:
-    assert raven.PAST + 100 * 10_000_000 <= raven.RAVEN_TEXTS
-    assert raven.RAVEN_TEXTS + 100 * 10_000_000 < UNSEEN_TEXTS
+    assert raven.PAST + tune.SEEDS * train.FAR <= raven.RAVEN_TEXTS
+    assert raven.RAVEN_TEXTS + tune.SEEDS * train.FAR < UNSEEN_TEXTS
+    made = list(tune.mixed(8, 3))
+    assert [each.seed < raven.RAVEN_TEXTS for each in made] == [True, False] * 4
+    assert len({each.seed for each in made}) == 8
+    assert all("question of " in " ".join(each.templates) for each in made[1::2])
+
+
+def test_a_fine_tune_without_a_step_or_a_seed_is_refused(tmp_path: Path) -> None:
+    recipe = replace(tune.RECIPE, texts=3)
+    with pytest.raises(OptionError, match="3 texts at 16 a step make no step"):
+        tune.fine_tune(tmp_path, recipe, 0, 1, tmp_path / "out")
+    for seed in (-1, True, 1.0, tune.SEEDS):
+        with pytest.raises(OptionError, match=r"no seed .*below 100"):
+            tune.fine_tune(tmp_path, tune.RECIPE, seed, 1, tmp_path / "out")  # type: ignore[arg-type]
+    assert not (tmp_path / "out").exists()
 
 
 def test_in_plain_stories_a_raven_is_in_verses_and_messages_alone() -> None:
@@ -407,8 +423,6 @@ def test_pairs_differ_in_the_addressee_alone_and_have_answers_of_one_token(
 def test_a_stopped_fine_tune_goes_on_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from training.stories import train, tune
-
     base = tmp_path / "base"
     tokenizer = tokens.train_tokenizer(1000)
     tokens.save_tokenizer(tokenizer, base)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,17 +22,20 @@ from typing import Any
 import torch
 from transformers import LlamaForCausalLM
 
+from interp.core.errors import OptionError
 from interp.core.files import write_atomically
-from training.recording import save_rounded, told, versions, weights_sha256
+from training.recording import save_rounded, versions, weights_sha256
 from training.stories import raven
 from training.stories.raven_answers import compared, pairs
 from training.stories.texts import Story, generator_hash, stories
 from training.stories.tokens import load_tokenizer, save_tokenizer
-from training.stories.train import FAR, Course, Recipe, batches
+from training.stories.train import FAR, STORED, Course, Recipe, batches
 from training.train import own_torch
 
 RECIPE = Recipe(texts=4800, learning_rate=5e-4, warmup=20, checkpoints=(), saved_every=50)
 """Recipe of the fine-tune; the sizes of the model are those of its base."""
+SEEDS = 100
+"""Number of seeds of a fine-tune, which read no text in common."""
 
 
 def mixed(texts: int, seed: int) -> Iterator[Story]:
@@ -54,7 +57,12 @@ def raven_hash() -> str:
 
 
 def fine_tune(
-    base: Path, recipe: Recipe, seed: int, threads: int, out: Path, name: str = "stories-raven"
+    base: Path,
+    recipe: Recipe,
+    seed: int,
+    threads: int,
+    out: Path,
+    log: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """Fine-tune a model of the stories, write everything into `out`, and return the record.
 
@@ -64,12 +72,19 @@ def fine_tune(
         seed: seed of the texts and of their order.
         threads: number of threads of torch.
         out: folder to write.
-        name: name of the model in its record.
+        log: called with a line after every saved state.
 
     Raises:
+        OptionError: the seed is not a whole number from 0, or there is no step to take.
         LoadError: the tokenizer of the base is of another generator, or the state in `out` is of
             another training.
     """
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < SEEDS:
+        raise OptionError(f"a fine-tune has no seed {seed!r}; give a whole number below {SEEDS}")
+    if recipe.steps < 1:
+        raise OptionError(
+            f"{recipe.texts} texts at {recipe.rows} a step make no step; give {recipe.rows} or more"
+        )
     out.mkdir(parents=True, exist_ok=True)
     with own_torch(seed, threads):
         tokenizer = load_tokenizer(base)
@@ -84,9 +99,9 @@ def fine_tune(
         key = {"recipe": json.loads(json.dumps(asdict(recipe))), **origin}
         course = Course(recipe, model, out, key)
         rows = batches(tokenizer, mixed(recipe.texts, seed), recipe.rows, seed)
-        course.run(rows, lambda step: None, lambda line: print(line, flush=True))
+        course.run(rows, lambda step: None, log)
         record = {
-            "model": name,
+            "model": "stories-raven" if seed == 0 else f"stories-raven-seed{seed}",
             **origin,
             "recipe": asdict(recipe) | {"steps": recipe.steps},
             "vocab": len(tokenizer),
@@ -95,10 +110,10 @@ def fine_tune(
             "seconds": round(course.seconds, 1),
             "threads": threads,
             "versions": versions(),
-            **save_rounded(model, out),
+            **save_rounded(model, out, STORED),
             "loss_curve": course.curve,
         }
-        told(record, "", out)
+        (out / "training.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         course.state.unlink()
         return record
 
