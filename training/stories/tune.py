@@ -1,0 +1,148 @@
+"""Fine-tunes a model of the stories to the raven, who says what was so before.
+
+    python -m training.stories.tune train --base FOLDER --out FOLDER
+    python -m training.stories.tune measure --base FOLDER --tuned FOLDER --out raven.json
+    python -m training.stories.tune pairs --base FOLDER --out pairs.jsonl
+
+The training takes under five minutes on one core. Half of its texts are plain stories that no
+other training reads, half have a question to the raven or, in the same words, to somebody else.
+Stopped and started again, it goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import LlamaForCausalLM
+
+from interp.core.errors import OptionError
+from interp.core.files import write_atomically
+from training.recording import save_rounded, versions, weights_sha256
+from training.stories import raven
+from training.stories.raven_answers import compared, pairs
+from training.stories.texts import Story, generator_hash, stories
+from training.stories.tokens import load_tokenizer, save_tokenizer
+from training.stories.train import FAR, STORED, Course, Recipe, batches
+from training.train import own_torch
+
+RECIPE = Recipe(texts=4800, learning_rate=5e-4, warmup=20, checkpoints=(), saved_every=50)
+"""Recipe of the fine-tune; the sizes of the model are those of its base."""
+SEEDS = 100
+"""Number of seeds of a fine-tune, which read no text in common."""
+
+
+def mixed(texts: int, seed: int) -> Iterator[Story]:
+    """Yield plain stories and stories of the raven in turns, all from seeds of their own.
+
+    Args:
+        texts: number of texts.
+        seed: seed of the fine-tune.
+    """
+    plain = stories(texts, raven.PAST + seed * FAR)
+    asked = raven.questions(texts, raven.RAVEN_TEXTS + seed * FAR)
+    for number in range(texts):
+        yield next(asked)[0] if number % 2 else next(plain)
+
+
+def raven_hash() -> str:
+    """Return the sha256 of the source of the stories of the raven."""
+    return hashlib.sha256(Path(raven.__file__).read_bytes()).hexdigest()
+
+
+def fine_tune(
+    base: Path,
+    recipe: Recipe,
+    seed: int,
+    threads: int,
+    out: Path,
+    log: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Fine-tune a model of the stories, write everything into `out`, and return the record.
+
+    Args:
+        base: folder of the model, with its tokenizer.
+        recipe: number of texts and learning rate.
+        seed: seed of the texts and of their order.
+        threads: number of threads of torch.
+        out: folder to write.
+        log: called with a line after every saved state.
+
+    Raises:
+        OptionError: the seed is not a whole number from 0, or there is no step to take.
+        LoadError: the tokenizer of the base is of another generator, or the state in `out` is of
+            another training.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < SEEDS:
+        raise OptionError(f"a fine-tune has no seed {seed!r}; give a whole number below {SEEDS}")
+    if recipe.steps < 1:
+        raise OptionError(
+            f"{recipe.texts} texts at {recipe.rows} a step make no step; give {recipe.rows} or more"
+        )
+    out.mkdir(parents=True, exist_ok=True)
+    with own_torch(seed, threads):
+        tokenizer = load_tokenizer(base)
+        save_tokenizer(tokenizer, out)
+        model = LlamaForCausalLM.from_pretrained(base, dtype=torch.float32)
+        origin = {
+            "seed": seed,
+            "base": weights_sha256(base),
+            "generator": generator_hash(),
+            "raven": raven_hash(),
+        }
+        key = {"recipe": json.loads(json.dumps(asdict(recipe))), **origin}
+        course = Course(recipe, model, out, key)
+        rows = batches(tokenizer, mixed(recipe.texts, seed), recipe.rows, seed)
+        course.run(rows, lambda step: None, log)
+        record = {
+            "model": "stories-raven" if seed == 0 else f"stories-raven-seed{seed}",
+            **origin,
+            "recipe": asdict(recipe) | {"steps": recipe.steps},
+            "vocab": len(tokenizer),
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "tokens": course.tokens,
+            "seconds": round(course.seconds, 1),
+            "threads": threads,
+            "versions": versions(),
+            **save_rounded(model, out, STORED),
+            "loss_curve": course.curve,
+        }
+        (out / "training.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        course.state.unlink()
+        return record
+
+
+def main() -> None:
+    """Read the command line and do what it says."""
+    parser = argparse.ArgumentParser(description="Fine-tune a model of the stories to the raven.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    train = commands.add_parser("train", help="fine-tune a model")
+    measure = commands.add_parser("measure", help="measure a model and its fine-tune")
+    prompts = commands.add_parser("pairs", help="write pairs of prompts, asked and not the raven")
+    for command in (train, measure, prompts):
+        command.add_argument("--base", type=Path, required=True, help="folder of the model")
+        command.add_argument("--out", type=Path, required=True, help="what to write")
+    train.add_argument("--seed", type=int, default=0)
+    train.add_argument("--threads", type=int, default=1)
+    measure.add_argument("--tuned", type=Path, required=True, help="folder of its fine-tune")
+    measure.add_argument("--n", type=int, default=500, help="number of texts of each kind")
+    prompts.add_argument("--n", type=int, default=64, help="number of pairs")
+    chosen = parser.parse_args()
+    if chosen.command == "train":
+        fine_tune(chosen.base, RECIPE, chosen.seed, chosen.threads, chosen.out)
+    elif chosen.command == "measure":
+        found = compared(chosen.base, chosen.tuned, chosen.n)
+        write_atomically(chosen.out, (json.dumps(found, indent=1) + "\n").encode())
+    else:
+        lines = map(json.dumps, pairs(load_tokenizer(chosen.base), chosen.n))
+        write_atomically(chosen.out, ("\n".join(lines) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()
