@@ -297,7 +297,7 @@ def test_seeds_of_a_fine_tune_are_read_by_no_other_training() -> None:
 
 def test_a_fine_tune_without_a_step_or_a_seed_is_refused(tmp_path: Path) -> None:
     recipe = replace(tune.RECIPE, texts=3)
-    with pytest.raises(OptionError, match="3 texts at 16 a step make no step"):
+    with pytest.raises(OptionError, match="3 texts at 14 a step make no step"):
         tune.fine_tune(tmp_path, recipe, 0, 1, tmp_path / "out")
     for seed in (-1, True, 1.0, tune.SEEDS):
         with pytest.raises(OptionError, match=r"no seed .*below 100"):

@@ -94,13 +94,15 @@ def test_first_come_pieces_and_repeats_then_whole_texts(
         assert len(ids) == texts + (3 if step < 4 else 2)
         for said, told in zip(ids[texts:], labels[texts:], strict=True):
             known = told != PAD
-            assert known.any() and not known[:6].any()
+            assert known.any()
+            assert not known[:6].any()
             assert (told[known] == said[known]).all()
             for at in np.flatnonzero(known):  # each stood before, after the same token
                 before = (said[:at] == said[at]) & (np.roll(said, 1)[:at] == said[at - 1])
                 assert before.any()
     short = [ids.shape[1] for ids, _ in lessons[:4]]
-    assert short == [24] * 4 and min(ids.shape[1] for ids, _ in lessons[4:]) > 80
+    assert short == [24] * 4
+    assert min(ids.shape[1] for ids, _ in lessons[4:]) > 80
     again = [*train.lessons(few_tokens, SMALL, 0)]
     assert all((a == b).all() for (a, _), (b, _) in zip(lessons, again, strict=True))
 

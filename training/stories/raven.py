@@ -117,7 +117,8 @@ class RavenPlot(Plot):
         subject: Subject | None = None,
     ):
         super().__init__(seed, unseen_combinations)
-        self.asked, self.subject = asked, subject
+        self.asked: Addressee | None = asked
+        self.subject: Subject | None = subject
         self.gave: dict[Thing, Span] = {}
         self.hidden: dict[str, Any] | None = None
         self.begins = 0
@@ -146,9 +147,8 @@ class RavenPlot(Plot):
         first = self.writer.pick(SUBJECTS)
         first = self.subject or first
         for number, subject in enumerate(sorted(SUBJECTS, key=lambda each: each != first)):
-            asked: Addressee = self.writer.pick(ADDRESSEES)
-            if number == 0:
-                asked = self.asked or asked
+            drawn = self.writer.pick(ADDRESSEES)
+            asked = self.asked or drawn if number == 0 else drawn
             if subject == "owner":
                 self.ask_owner(asked)
             else:

@@ -107,7 +107,7 @@ def build(recipe: Recipe, vocabulary: int) -> LlamaForCausalLM:
             dtype="float32",
         )
     )
-    torch.nn.init.normal_(model.get_input_embeddings().weight, std=recipe.embedding_std)
+    torch.nn.init.normal_(model.model.embed_tokens.weight, std=recipe.embedding_std)
     return model
 
 
@@ -180,7 +180,7 @@ class Course:
     def __init__(self, recipe: Recipe, model: LlamaForCausalLM, folder: Path, key: dict[str, Any]):
         self.recipe, self.model, self.folder, self.key = recipe, model, folder, key
         self.parameters = dict(model.named_parameters())
-        words = {id(model.get_input_embeddings().weight), id(model.get_output_embeddings().weight)}
+        words = {id(model.model.embed_tokens.weight), id(model.lm_head.weight)}
         decayed = [p for p in self.parameters.values() if p.dim() > 1 and id(p) not in words]
         others = [p for p in self.parameters.values() if p.dim() == 1 or id(p) in words]
         self.optimizer = torch.optim.AdamW(

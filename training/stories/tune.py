@@ -29,10 +29,10 @@ from training.stories import raven
 from training.stories.raven_answers import compared, pairs
 from training.stories.texts import Story, generator_hash, stories
 from training.stories.tokens import load_tokenizer, save_tokenizer
-from training.stories.train import FAR, STORED, Course, Recipe, batches
+from training.stories.train import FAR, STORED, Course, Recipe, batches, with_repeats
 from training.train import own_torch
 
-RECIPE = Recipe(texts=4800, learning_rate=5e-4, warmup=20, checkpoints=(), saved_every=50)
+RECIPE = Recipe(early=0, texts=4200, learning_rate=5e-4, warmup=20, checkpoints=(), saved_every=50)
 """Recipe of the fine-tune; the sizes of the model are those of its base."""
 SEEDS = 100
 """Number of seeds of a fine-tune, which read no text in common."""
@@ -98,7 +98,8 @@ def fine_tune(
         }
         key = {"recipe": json.loads(json.dumps(asdict(recipe))), **origin}
         course = Course(recipe, model, out, key)
-        rows = batches(tokenizer, mixed(recipe.texts, seed), recipe.rows, seed)
+        whole = batches(tokenizer, mixed(recipe.texts, seed), recipe.rows, seed)
+        rows = with_repeats(whole, recipe.repeats, len(tokenizer), seed)
         course.run(rows, lambda step: None, log)
         record = {
             "model": "stories-raven" if seed == 0 else f"stories-raven-seed{seed}",

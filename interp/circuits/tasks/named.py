@@ -194,7 +194,8 @@ def _known() -> dict[str, About]:
     from interp.planted.trained import SEVERAL_TASKS, TRAINED
 
     tasks = {
-        f"stories:{name}": About(*about, _story_texts(name)) for name, about in _STORIES.items()
+        f"stories:{name}": About(summary, roles, metric, _story_texts(name))
+        for name, (summary, roles, metric) in _STORIES.items()
     }
     tasks |= {
         f"planted:{name}": About(PLANTED[name], roles, metric, model=f"planted:{name}")
