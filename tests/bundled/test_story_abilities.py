@@ -7,6 +7,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +25,7 @@ from training.stories import abilities as examined
 from training.stories.abilities import Exam, Item, abilities, make_exam, often_right
 from training.stories.questions import ABILITIES, Question
 from training.stories.tokens import train_tokenizer
+from training.stories.train import Recipe
 from training.stories.world import held_out
 
 N = 120
@@ -392,17 +394,17 @@ def test_losses_are_of_all_tokens_and_padding_changes_nothing(
 def story_record(exam: Exam, story_reader: PreTrainedTokenizerFast) -> dict[str, Any]:
     """A training record with what a scorer by frequency can do."""
     told = abilities(Constant(np.log(exam.counts)), story_reader, N, exam)
-    sizes = {"layers": 4, "heads": 8, "kv_heads": 4, "d_head": 16, "d_model": 128, "d_mlp": 512}
     return {
         "model": "stories",
         "seed": 0,
-        "recipe": {**sizes, "steps": 10, "texts": 160, "context": 512},
+        "recipe": asdict(Recipe(texts=140)) | {"steps": 10},
         "generator": "66dfd1827f9a31ab",
         "vocab": len(story_reader),
         "parameters": 1_240_192,
         "tokens": 16_000_000,
         "seconds": 2400.0,
         "threads": 1,
+        "stored": "bfloat16",
         "abilities": told,
     }
 

@@ -29,14 +29,15 @@ Trained from nothing by `python -m training.stories train --seed {seed}` (part o
 repository) in {minutes:.0f} minutes on {threads} thread(s) of a busy CPU.
 
 - **Architecture**: `LlamaForCausalLM`, {layers} layers, {heads} query heads on {kv_heads}
-  key-value heads of {d_head} dimensions, d_model {d_model}, MLPs of {d_mlp}, tied embeddings,
-  vocabulary {vocab:,}, {parameters:,} parameters, trained in float32 and stored in float16.
+  key-value heads of {d_head} dimensions, d_model {d_model}, MLPs of {d_mlp}, vocabulary {vocab:,},
+  {parameters:,} parameters, trained in float32 and stored in {stored}.
 - **Tokenizer**: byte-level BPE, trained on texts of the same generator; it reads any text and puts
   `<s>` before it. A name of a person after a space is one token.
 - **Trained on**: {tokens:,} tokens in {steps:,} steps: {texts:,} short English texts, each once,
   by the generator of the repository (`training/stories`): people who have, give, sell, lose and
   hide things, talk, write letters and lists, count, and repeat verses. No text was collected from
-  anywhere. Generator `{generator}`.
+  anywhere. Generator `{generator}`. Beside them {repeats} of {rows} rows are blocks of random
+  tokens said again; the first {early} steps read such blocks and pieces of {piece} tokens.
 {can}
 {cannot}
 - **Use**: for research on how language models work, where statements about heads can be compared
@@ -104,8 +105,10 @@ def text(record: dict[str, Any], summary: str = "") -> str:
     beginning, continuation = exam["sample"]
     return CARD.format(
         **{k: recipe[k] for k in ("layers", "heads", "kv_heads", "d_head", "d_model", "d_mlp")},
-        **{k: recipe[k] for k in ("steps", "texts")},
+        **{k: recipe[k] for k in ("steps", "texts", "repeats", "early", "piece")},
+        rows=recipe["rows"] + recipe["repeats"],
         **{k: record[k] for k in ("model", "seed", "threads", "vocab", "parameters", "tokens")},
+        stored=record["stored"],
         summary=summary or SUMMARIES[record["model"]],
         minutes=record["seconds"] / 60,
         generator=record["generator"][:12],

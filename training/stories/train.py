@@ -2,7 +2,7 @@
 
     python -m training.stories train --out FOLDER
 
-takes about 40 minutes on one core and writes the model, its tokenizer, eight checkpoints, the
+takes about 45 minutes on one core and writes the model, its tokenizer, eight checkpoints, the
 record of the training and the model card. Stopped and started again, it goes on where it was. The
 same seed with the same versions on the same machine gives the same weights bit for bit; elsewhere
 floats are summed in another order and the weights differ slightly.
