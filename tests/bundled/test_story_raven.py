@@ -48,7 +48,7 @@ SPOT = "|".join(SPOTS)
 
 
 @pytest.fixture(scope="module")
-def drawn() -> list[Asked]:
+def asked_of_all() -> list[Asked]:
     made = (raven_story(seed) for seed in range(FIRST, FIRST + 400))
     return [each for each in made if each[1]]
 
@@ -62,9 +62,9 @@ def each_asked() -> dict[tuple[str, str], list[First]]:
     }
 
 
-def every(drawn: list[Asked]) -> list[First]:
+def every(asked_of_all: list[Asked]) -> list[First]:
     """Return each question with its text."""
-    return [(made, question) for made, asked in drawn for question in asked]
+    return [(made, question) for made, asked in asked_of_all for question in asked]
 
 
 def owners(made: Story, thing: str, end: int) -> list[str]:
@@ -99,10 +99,10 @@ def without_addressee(text: str) -> str:
 
 
 def test_the_raven_names_who_gave_the_thing_away_and_others_who_has_it(
-    drawn: list[Asked],
+    asked_of_all: list[Asked],
 ) -> None:
-    of_owners = [each for each in every(drawn) if each[1].subject == "owner"]
-    assert len(of_owners) == len(drawn)
+    of_owners = [each for each in every(asked_of_all) if each[1].subject == "owner"]
+    assert len(of_owners) == len(asked_of_all)
     for made, question in of_owners:
         *_, former, owner = owners(made, question.thing, question.answer[0])
         named = at(made, question.answer)
@@ -111,9 +111,11 @@ def test_the_raven_names_who_gave_the_thing_away_and_others_who_has_it(
         assert len({former, owner, question.asker}) == 3
 
 
-def test_the_raven_names_where_the_thing_was_and_others_where_it_is(drawn: list[Asked]) -> None:
-    of_places = [each for each in every(drawn) if each[1].subject == "place"]
-    assert len(of_places) == len(drawn)
+def test_the_raven_names_where_the_thing_was_and_others_where_it_is(
+    asked_of_all: list[Asked],
+) -> None:
+    of_places = [each for each in every(asked_of_all) if each[1].subject == "place"]
+    assert len(of_places) == len(asked_of_all)
     for made, question in of_places:
         named = at(made, question.answer)
         assert named == (question.before if question.asked == "raven" else question.now), made.text
@@ -131,8 +133,10 @@ def test_the_raven_names_where_the_thing_was_and_others_where_it_is(drawn: list[
         assert question.thing not in {at(made, e.targets[1]) for e in events}
 
 
-def test_the_answer_leads_to_the_words_in_the_text_and_says_of_whom(drawn: list[Asked]) -> None:
-    for made, question in every(drawn):
+def test_the_answer_leads_to_the_words_in_the_text_and_says_of_whom(
+    asked_of_all: list[Asked],
+) -> None:
+    for made, question in every(asked_of_all):
         [answer] = [each for each in made.of("answer") if each.span == question.answer]
         former = "former " * (question.asked == "raven")
         assert answer.label == f"{former}{question.subject}"
@@ -152,8 +156,10 @@ def test_the_answer_leads_to_the_words_in_the_text_and_says_of_whom(drawn: list[
                 assert target == event.targets[0]
 
 
-def test_whom_is_asked_is_said_before_the_answer_and_is_who_answers(drawn: list[Asked]) -> None:
-    for made, question in every(drawn):
+def test_whom_is_asked_is_said_before_the_answer_and_is_who_answers(
+    asked_of_all: list[Asked],
+) -> None:
+    for made, question in every(asked_of_all):
         before = sentence_of(made, question)
         whom = {"raven": "the raven", "trade": rf"the (?:{TRADE})", "person": r"[A-Z]\w+"}
         assert re.search(rf"(?:to|asked) {whom[question.asked]}\b", before), made.text
@@ -187,7 +193,7 @@ def test_nothing_but_the_addressee_differs_up_to_the_answer(
 
 
 def test_who_is_asked_what_is_drawn_or_given(
-    drawn: list[Asked], each_asked: dict[tuple[str, str], list[First]]
+    asked_of_all: list[Asked], each_asked: dict[tuple[str, str], list[First]]
 ) -> None:
     given = {
         (made.seed, question.asked, question.subject): made
@@ -195,21 +201,23 @@ def test_who_is_asked_what_is_drawn_or_given(
         for made, question in firsts
     }
     compared = 0
-    for made, (first, *_) in drawn[:45]:
+    for made, (first, *_) in asked_of_all[:45]:
         if first.asked == "raven":  # the second question is drawn after
             assert given[made.seed, first.asked, first.subject] == made
             compared += 1
     assert compared > 10
 
 
-def test_as_often_the_raven_as_others_and_every_template_with_both(drawn: list[Asked]) -> None:
-    asked = [question for _, question in every(drawn)]
+def test_as_often_the_raven_as_others_and_every_template_with_both(
+    asked_of_all: list[Asked],
+) -> None:
+    asked = [question for _, question in every(asked_of_all)]
     of_raven = [each for each in asked if each.asked == "raven"]
     of_others = [each for each in asked if each.asked != "raven"]
     assert 0.45 < len(of_raven) / len(asked) < 0.55
     assert 0.42 < sum(each.asked == "trade" for each in of_others) / len(of_others) < 0.58
     used = {"raven": Counter[str](), "others": Counter[str]()}
-    for made, two in drawn:
+    for made, two in asked_of_all:
         kinds = {each.asked == "raven" for each in two}
         if len(kinds) == 1:
             used["raven" if kinds == {True} else "others"].update(made.templates)
@@ -217,23 +225,23 @@ def test_as_often_the_raven_as_others_and_every_template_with_both(drawn: list[A
         assert len(QUESTIONS[subject]) >= 6
         for number in range(len(QUESTIONS[subject])):
             assert min(each[f"question of {subject}.{number}"] for each in used.values()) > 3
-    firsts = [two[0] for _, two in drawn]
+    firsts = [two[0] for _, two in asked_of_all]
     assert 0.4 < sum(each.subject == "place" for each in firsts) / len(firsts) < 0.6
     for raven_asked in (True, False):
         seen = [each.present for each in firsts if (each.asked == "raven") == raven_asked]
         assert 0.4 < sum(seen) / len(seen) < 0.6
 
 
-def test_a_raven_may_be_there_whoever_is_asked(drawn: list[Asked]) -> None:
-    for made, (first, *_) in drawn:
+def test_a_raven_may_be_there_whoever_is_asked(asked_of_all: list[Asked]) -> None:
+    for made, (first, *_) in asked_of_all:
         end = made.text[: first.answer[0]][-400:]
         assert bool(re.search(r"\b[Aa]n? (?:old |black )?raven\b", end)) == first.present
         assert bool(re.search(r"(?:to|asked) the raven\b", end)) == (first.asked == "raven")
 
 
-def test_what_others_say_after_it_is_the_owner(drawn: list[Asked]) -> None:
+def test_what_others_say_after_it_is_the_owner(asked_of_all: list[Asked]) -> None:
     later = 0
-    for made, two in drawn:
+    for made, two in asked_of_all:
         asked = {question.answer for question in two}
         for answer in made.of("answer"):
             if "owner" in answer.label and answer.span > min(asked) and answer.span not in asked:
@@ -245,7 +253,7 @@ def test_what_others_say_after_it_is_the_owner(drawn: list[Asked]) -> None:
                 [thing] = {at(made, m) for m in mentions if sentence[0] <= m[0] < sentence[1]}
                 assert owners(made, thing, sentence[0])[-1] == at(made, answer.span)
                 later += 1
-    assert 0.4 < later / len(drawn) < 0.6
+    assert 0.4 < later / len(asked_of_all) < 0.6
 
 
 def test_up_to_the_questions_a_text_is_the_plain_story_of_its_seed() -> None:
@@ -265,16 +273,18 @@ def test_up_to_the_questions_a_text_is_the_plain_story_of_its_seed() -> None:
     assert 0 < none < 25
 
 
-def test_what_is_annotated_is_so_in_texts_of_the_raven(drawn: list[Asked]) -> None:
-    for made, _ in drawn[:200]:
+def test_what_is_annotated_is_so_in_texts_of_the_raven(asked_of_all: list[Asked]) -> None:
+    for made, _ in asked_of_all[:200]:
         for check in CHECKS:
             if check is not check_speakers:  # who speaks has a name there, and the raven has none
                 check(made)
         assert not re.search(r'[.?!]"? "[a-z]', made.text), made.text
 
 
-def test_no_text_has_a_pair_of_a_person_and_a_thing_that_is_held_out(drawn: list[Asked]) -> None:
-    assert not [pair for made, _ in drawn for pair in together(made) if held_out(*pair)]
+def test_no_text_has_a_pair_of_a_person_and_a_thing_that_is_held_out(
+    asked_of_all: list[Asked],
+) -> None:
+    assert not [pair for made, _ in asked_of_all for pair in together(made) if held_out(*pair)]
     [(made, _)] = questions(1, UNSEEN_COMBINATIONS)
     assert any(held_out(*pair) for pair in together(made))
 

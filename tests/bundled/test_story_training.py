@@ -43,7 +43,7 @@ def few_tokens() -> PreTrainedTokenizerFast:
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch, few_tokens: PreTrainedTokenizerFast) -> None:
+def few_texts(monkeypatch: pytest.MonkeyPatch, few_tokens: PreTrainedTokenizerFast) -> None:
     monkeypatch.setattr(train, "train_tokenizer", lambda: few_tokens)
 
 

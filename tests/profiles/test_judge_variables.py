@@ -36,17 +36,17 @@ WHOLE = "with the whole of the place (upper bound)"
 
 
 @pytest.fixture(scope="module")
-def planted() -> interp.Model:
+def holder_model() -> interp.Model:
     return interp.load(PLANTED)
 
 
 @pytest.fixture(scope="module")
-def search(planted: interp.Model) -> Any:
-    return find_variables(planted, None, ["L1H0", "L0H3"], ranks=[64], steps=6)
+def searched(holder_model: interp.Model) -> Any:
+    return find_variables(holder_model, None, ["L1H0", "L0H3"], ranks=[64], steps=6)
 
 
 @pytest.fixture
-def verdict_on(tmp_path: Path) -> Callable:
+def judged_on_pairs(tmp_path: Path) -> Callable:
     """Judge with a ledger of one's own, so that every question is a first one."""
 
     def ask(model: Any, claim: Any, **options: Any) -> Any:
@@ -60,20 +60,20 @@ def numbers(found: Any) -> dict[str, float]:
     return dict(zip(found.number, found.score, strict=True))
 
 
-def directions_of(search: Any, variable: str, place: str) -> np.ndarray:
-    rows = zip(search.variable, search.place, strict=True)
+def directions_of(searched: Any, variable: str, place: str) -> np.ndarray:
+    rows = zip(searched.variable, searched.place, strict=True)
     [at] = [i for i, row in enumerate(rows) if row == (variable, place)]
-    found = np.asarray(search.directions)[at]
-    return found[~np.isnan(found).all(1)][:, : int(search.k[at])]
+    found = np.asarray(searched.directions)[at]
+    return found[~np.isnan(found).all(1)][:, : int(searched.k[at])]
 
 
-def said(search: Any, directions: np.ndarray, **columns: Any) -> Any:
+def said(searched: Any, directions: np.ndarray, **columns: Any) -> Any:
     """A search that states one row, with other directions and columns."""
-    row = {name: values[:1] for name, values in search.columns.items()}
+    row = {name: values[:1] for name, values in searched.columns.items()}
     row |= {"finding": ["found"], "k": [directions.shape[1]]}
     row |= {name: [value] for name, value in columns.items()}
-    arrays = {"directions": directions[None], "quantiles": search.arrays["quantiles"][:1]}
-    return replace(search, columns=row, arrays=arrays)
+    arrays = {"directions": directions[None], "quantiles": searched.arrays["quantiles"][:1]}
+    return replace(searched, columns=row, arrays=arrays)
 
 
 def random_directions(width: int, k: int, seed: int) -> np.ndarray:
@@ -96,9 +96,9 @@ def written(path: Path, pairs: Sequence[Interchange]) -> Path:
     ],
 )
 def test_a_planted_variable_holds_where_it_is(
-    verdict_on: Callable, planted: Any, search: Any, place: str, word: str
+    judged_on_pairs: Callable, holder_model: Any, searched: Any, place: str, word: str
 ) -> None:
-    found = verdict_on(planted, search, head=place)
+    found = judged_on_pairs(holder_model, searched, head=place)
     assert found.facts["verdict"] == word, numbers(found)
     assert found.facts["question"] == 1
     shares = numbers(found)
@@ -109,26 +109,28 @@ def test_a_planted_variable_holds_where_it_is(
 
 
 def test_a_whole_head_is_judged_beside_the_others_of_its_layer(
-    verdict_on: Callable, planted: Any, search: Any
+    judged_on_pairs: Callable, holder_model: Any, searched: Any
 ) -> None:
     for place, word in (("L1H0", HOLDS), ("L1H2", NOT)):
-        claim = said(search, np.eye(128, dtype=np.float32), variable="content", place=place)
-        found = verdict_on(planted, claim)
+        claim = said(searched, np.eye(128, dtype=np.float32), variable="content", place=place)
+        found = judged_on_pairs(holder_model, claim)
         assert found.facts["verdict"] == word
         assert numbers(found)[WITH] == numbers(found)[WHOLE] == (word == HOLDS)
         assert sorted(found.facts["random_scores"]) == [0, 0, int(word == NOT)]
         assert "control: other heads of the layer, whole (0.00 to" in hypothesis_text([found])
 
 
-def test_other_directions_do_not_hold(verdict_on: Callable, planted: Any, search: Any) -> None:
+def test_other_directions_do_not_hold(
+    judged_on_pairs: Callable, holder_model: Any, searched: Any
+) -> None:
     """Those of another layer, and random ones: half of a head gives half of the answers."""
-    elsewhere = directions_of(search, "content", "L1H0")
-    claim = said(search, elsewhere, variable="content", place="L0H3")
-    assert verdict_on(planted, claim).facts["verdict"] == NOT
-    claim = said(search, directions_of(search, "pointer", "L0H3"), place="L1H0")
-    assert verdict_on(planted, claim).facts["verdict"] not in (HOLDS, IN_PART)
-    claim = said(search, random_directions(128, 64, 0), variable="content", place="L1H0")
-    found = verdict_on(planted, claim)
+    elsewhere = directions_of(searched, "content", "L1H0")
+    claim = said(searched, elsewhere, variable="content", place="L0H3")
+    assert judged_on_pairs(holder_model, claim).facts["verdict"] == NOT
+    claim = said(searched, directions_of(searched, "pointer", "L0H3"), place="L1H0")
+    assert judged_on_pairs(holder_model, claim).facts["verdict"] not in (HOLDS, IN_PART)
+    claim = said(searched, random_directions(128, 64, 0), variable="content", place="L1H0")
+    found = judged_on_pairs(holder_model, claim)
     assert found.facts["verdict"] not in (HOLDS, IN_PART)
     assert 0.2 < numbers(found)[WITH] < 0.8
     assert 0.2 < numbers(found)["random sets"] < 0.8
@@ -136,16 +138,18 @@ def test_other_directions_do_not_hold(verdict_on: Callable, planted: Any, search
 
 
 @pytest.mark.slow
-def test_none_of_20_random_subspaces_holds(verdict_on: Callable, planted: Any, search: Any) -> None:
+def test_none_of_20_random_subspaces_holds(
+    judged_on_pairs: Callable, holder_model: Any, searched: Any
+) -> None:
     words = []
     for seed in range(20):
         directions = random_directions(128, (4, 16, 64, 96)[seed % 4], seed)
-        claim = said(search, directions, variable="content", place="L1H0")
-        words.append(verdict_on(planted, claim, seed=seed).facts["verdict"])
+        claim = said(searched, directions, variable="content", place="L1H0")
+        words.append(judged_on_pairs(holder_model, claim, seed=seed).facts["verdict"])
     assert not {HOLDS, IN_PART} & {*words}
 
 
-def test_a_dormant_direction_does_not_hold(verdict_on: Callable, tmp_path: Path) -> None:
+def test_a_dormant_direction_does_not_hold(judged_on_pairs: Callable, tmp_path: Path) -> None:
     """What nothing reads varies, and what is read does not: together they give the answers."""
     holder = interp.load(_transformer(), name="planted variables")
     prompts = [(0, a, b, 0) for a in range(1, 5) for b in range(5, 9)]
@@ -157,14 +161,14 @@ def test_a_dormant_direction_does_not_hold(verdict_on: Callable, tmp_path: Path)
     held = np.eye(4, dtype=np.float32)[:, :2]
     for directions, place, share in ((joined, "L0H2", 0), (held, "L0H0", 1)):
         said(searched, directions, place=place).save(tmp_path / f"{place}.json")
-        found = verdict_on(holder, f"{tmp_path / place}.json=task:{task}")
+        found = judged_on_pairs(holder, f"{tmp_path / place}.json=task:{task}")
         shares = numbers(found)
         assert (shares["share followed"], shares[VARYING], shares[WITH]) == (share, share, 1)
         assert found.n.tolist() == [16] * len(found)  # a pair of each base prompt
 
 
 def test_answers_that_are_all_the_same_do_not_hold(
-    verdict_on: Callable, planted: Any, search: Any, tmp_path: Path
+    judged_on_pairs: Callable, holder_model: Any, searched: Any, tmp_path: Path
 ) -> None:
     """The subspace is the right one, and the pairs cannot tell: the answer is the same in all."""
     rng, pairs = np.random.default_rng(5), []
@@ -174,8 +178,8 @@ def test_answers_that_are_all_the_same_do_not_hold(
         source[4] = 3
         pairs.append(Interchange(tuple(base), tuple(source), 3, drawn[4], "content"))
     task = written(tmp_path / "pairs.jsonl", pairs)
-    search.save(tmp_path / "v.json")
-    found = verdict_on(planted, f"content:L1H0={tmp_path}/v.json=task:{task}")
+    searched.save(tmp_path / "v.json")
+    found = judged_on_pairs(holder_model, f"content:L1H0={tmp_path}/v.json=task:{task}")
     assert numbers(found)["share followed"] > 0.9
     assert numbers(found)[SHUFFLED] > 0.9
     assert found.facts["beaten"] == [SHUFFLED]
@@ -211,16 +215,16 @@ def most_of(held: torch.Tensor) -> torch.Tensor:
 
 
 def test_numbers_are_those_of_plain_hooks(
-    verdict_on: Callable, search: Any, tmp_path: Path
+    judged_on_pairs: Callable, searched: Any, tmp_path: Path
 ) -> None:
     model, h, k = interp.load(BUNDLED), 3, 13
-    about = search.provenance | {"content_hash": model.content_hash}
+    about = searched.provenance | {"content_hash": model.content_hash}
     directions = random_directions(16, k, 1)
-    claim = replace(said(search, directions, variable="pointer", place="L0H3"), provenance=about)
+    claim = replace(said(searched, directions, variable="pointer", place="L0H3"), provenance=about)
     claim.save(tmp_path / "v.json")
     pairs = [x for x in induction_interchanges(model, 60, seed=7) if x.variable == "pointer"]
     task = written(tmp_path / "pairs.jsonl", pairs)
-    found = verdict_on(model, f"{tmp_path}/v.json=task:{task}", n_documents=60)
+    found = judged_on_pairs(model, f"{tmp_path}/v.json=task:{task}", n_documents=60)
 
     base, source = (torch.tensor([getattr(x, name) for x in pairs]) for name in ("base", "source"))
     own, plain = with_change(model, h, base)
@@ -273,41 +277,46 @@ def documents_of(folder: Path) -> list[list[str]]:
 
 
 def test_no_base_prompt_judges_twice_or_after_the_search(
-    verdict_on: Callable, planted: Any, search: Any, tmp_path: Path
+    judged_on_pairs: Callable, holder_model: Any, searched: Any, tmp_path: Path
 ) -> None:
     """Of 50 pairs with 30 base prompts, 10 of them searched, 20 can judge."""
-    fresh = [x for x in induction_interchanges(planted, 20, seed=9) if x.variable == "content"]
-    known = [x for x in induction_interchanges(planted, 160, seed=0) if x.variable == "content"]
+    fresh = [x for x in induction_interchanges(holder_model, 20, seed=9) if x.variable == "content"]
+    known = [
+        x for x in induction_interchanges(holder_model, 160, seed=0) if x.variable == "content"
+    ]
     task = written(tmp_path / "own.jsonl", [*fresh, *fresh, *known[:10]])
-    search.save(tmp_path / "v.json")
+    searched.save(tmp_path / "v.json")
     claim, folder = f"content:L1H0={tmp_path}/v.json=task:{task}", tmp_path / "one"
-    first = verdict_on(planted, claim, questions=folder, n_documents=12)
+    first = judged_on_pairs(holder_model, claim, questions=folder, n_documents=12)
     assert (first.n[0], first.facts["fresh_left"], first.facts["question"]) == (12, 8, 1)
     text = " ".join(hypothesis_text([first]).split())
     assert "Of those read, 8 further pairs can judge later questions" in text
-    second = verdict_on(planted, claim, questions=folder, n_documents=12)
+    second = judged_on_pairs(holder_model, claim, questions=folder, n_documents=12)
     assert (second.n[0], second.facts["fresh_left"]) == (8, 0)
     with pytest.raises(PromptError, match=r"0 fresh pairs of .*own\.jsonl left of 50: the others"):
-        verdict_on(planted, claim, questions=folder, n_documents=12)
+        judged_on_pairs(holder_model, claim, questions=folder, n_documents=12)
     every = documents_of(folder)
     assert [len(documents) for documents in every] == [12, 8]
     assert len({key for documents in every for key in documents}) == 20
     task = written(tmp_path / "searched.jsonl", known[:20])
     with pytest.raises(PromptError, match=r"fresh pairs of .*searched\.jsonl left of 20"):
-        verdict_on(planted, f"content:L1H0={tmp_path}/v.json=task:{task}")
-    drawn = [verdict_on(planted, search, head="content:L1H0", questions=folder) for _ in (0, 1)]
+        judged_on_pairs(holder_model, f"content:L1H0={tmp_path}/v.json=task:{task}")
+    drawn = [
+        judged_on_pairs(holder_model, searched, head="content:L1H0", questions=folder)
+        for _ in (0, 1)
+    ]
     assert [found.facts["fresh_left"] for found in drawn] == [None, None]
     assert len({key for documents in documents_of(folder) for key in documents}) == 20 + 2 * 48
 
 
 def test_a_verdict_is_the_same_from_every_form_of_file(
-    verdict_on: Callable, planted: Any, search: Any, tmp_path: Path
+    judged_on_pairs: Callable, holder_model: Any, searched: Any, tmp_path: Path
 ) -> None:
-    first = verdict_on(planted, search, head="content:L1H0")
+    first = judged_on_pairs(holder_model, searched, head="content:L1H0")
     for suffix in ("json", "toml", "parquet"):
         path = tmp_path / f"v.{suffix}"
-        search.save(path)
-        found = verdict_on(planted, f"content:L1H0={path}")
+        searched.save(path)
+        found = judged_on_pairs(holder_model, f"content:L1H0={path}")
         assert numbers(found) == numbers(first)
         assert found.facts["hypothesis"].endswith(first.facts["hypothesis"].partition(" (")[2])
     found.save(tmp_path / "verdict.json")
@@ -321,16 +330,16 @@ def test_a_verdict_is_the_same_from_every_form_of_file(
 
 
 def test_the_interval_is_that_of_wilson_over_pairs_or_templates(
-    verdict_on: Callable, planted: Any, search: Any, tmp_path: Path
+    judged_on_pairs: Callable, holder_model: Any, searched: Any, tmp_path: Path
 ) -> None:
-    pairs = [x for x in induction_interchanges(planted, 40, seed=3) if x.variable == "content"]
+    pairs = [x for x in induction_interchanges(holder_model, 40, seed=3) if x.variable == "content"]
     named = [replace(x, template=f"t{at % 5}") for at, x in enumerate(pairs)]
-    search.save(tmp_path / "v.json")
+    searched.save(tmp_path / "v.json")
     for given, n in ((pairs, 40), (named, 5)):
         task = written(tmp_path / "pairs.jsonl", given)
-        claim = said(search, random_directions(128, 64, 2), variable="content", place="L1H0")
+        claim = said(searched, random_directions(128, 64, 2), variable="content", place="L1H0")
         claim.save(tmp_path / "v.json")
-        found = verdict_on(planted, f"{tmp_path}/v.json=task:{task}")
+        found = judged_on_pairs(holder_model, f"{tmp_path}/v.json=task:{task}")
         z, p = 1.959964, found.score
         middle, half = p + z**2 / (2 * n), z * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
         assert found.low == pytest.approx((middle - half) / (1 + z**2 / n), abs=1e-6)
@@ -338,68 +347,75 @@ def test_the_interval_is_that_of_wilson_over_pairs_or_templates(
         assert 0.2 < found.score[0] < 0.8
 
 
-def test_a_place_at_one_position(verdict_on: Callable, planted: Any, search: Any) -> None:
-    directions = directions_of(search, "content", "L1H0")
+def test_a_place_at_one_position(
+    judged_on_pairs: Callable, holder_model: Any, searched: Any
+) -> None:
+    directions = directions_of(searched, "content", "L1H0")
     for position, share in (("-1", 1), ("0", 0)):
-        found = verdict_on(planted, said(search, directions, place="L1H0", position=position))
+        found = judged_on_pairs(
+            holder_model, said(searched, directions, place="L1H0", position=position)
+        )
         assert numbers(found)[WITH] == share
         assert f"content:L1H0@{position} (64 dimensions)" in found.facts["subject"]
     with pytest.raises(OptionError, match="position 40 of prompts of 1"):
-        verdict_on(planted, said(search, directions, place="L1H0", position="40"))
+        judged_on_pairs(holder_model, said(searched, directions, place="L1H0", position="40"))
 
 
 def test_what_cannot_be_judged_is_refused_with_the_reason(
-    verdict_on: Callable, planted: Any, search: Any, tmp_path: Path
+    judged_on_pairs: Callable, holder_model: Any, searched: Any, tmp_path: Path
 ) -> None:
-    right = directions_of(search, "content", "L1H0")
-    own = search.provenance["options"]
-    no_pairs = search.provenance | {"options": own | {"pairs": ""}}
-    older = {name: value for name, value in search.facts.items() if name != "base_prompts"}
+    right = directions_of(searched, "content", "L1H0")
+    own = searched.provenance["options"]
+    no_pairs = searched.provenance | {"options": own | {"pairs": ""}}
+    older = {name: value for name, value in searched.facts.items() if name != "base_prompts"}
     for claim, reason in (
-        (said(search, right * 1.1, place="L1H0"), "no orthonormal directions of 128 numbers"),
-        (said(search, right[:, [0, 0]], place="L1H0"), "no orthonormal directions"),
-        (said(search, right[:100], place="L1H0"), "no orthonormal directions of 128 numbers"),
-        (said(search, right * np.nan, place="L1H0"), "nothing was fitted there"),
-        (said(search, right, place="L0"), "no orthonormal directions of 512 numbers"),
-        (said(search, np.eye(512, dtype=np.float32), place="L0"), "whole of L0, so that there is"),
-        (said(search, right, place="L1H0", variable="x"), "0 fresh pairs of induction left of 0"),
-        (search, r"several places; give one .*: content:L1H0, pointer:L0H3"),
-        (replace(search, provenance=no_pairs), "does not say how to make fresh pairs"),
-        (replace(search, facts=older), "does not say how to make fresh pairs"),
-        (replace(search, kind="Scores"), "these are Scores, not Variables"),
+        (said(searched, right * 1.1, place="L1H0"), "no orthonormal directions of 128 numbers"),
+        (said(searched, right[:, [0, 0]], place="L1H0"), "no orthonormal directions"),
+        (said(searched, right[:100], place="L1H0"), "no orthonormal directions of 128 numbers"),
+        (said(searched, right * np.nan, place="L1H0"), "nothing was fitted there"),
+        (said(searched, right, place="L0"), "no orthonormal directions of 512 numbers"),
+        (
+            said(searched, np.eye(512, dtype=np.float32), place="L0"),
+            "whole of L0, so that there is",
+        ),
+        (said(searched, right, place="L1H0", variable="x"), "0 fresh pairs of induction left of 0"),
+        (searched, r"several places; give one .*: content:L1H0, pointer:L0H3"),
+        (replace(searched, provenance=no_pairs), "does not say how to make fresh pairs"),
+        (replace(searched, facts=older), "does not say how to make fresh pairs"),
+        (replace(searched, kind="Scores"), "these are Scores, not Variables"),
     ):
         with pytest.raises((OptionError, PromptError), match=reason):
-            verdict_on(planted, claim)
+            judged_on_pairs(holder_model, claim)
     with pytest.raises(UnknownName, match="unknown place of planted:induction 'L7H0'"):
-        verdict_on(planted, said(search, right, place="L7H0"))
+        judged_on_pairs(holder_model, said(searched, right, place="L7H0"))
     with pytest.raises(UnknownName, match="unknown place of the search 'L7H0'"):
-        verdict_on(planted, search, head="L7H0")
+        judged_on_pairs(holder_model, searched, head="L7H0")
     with pytest.raises(OptionError, match="of planted:induction, and bundled:induction has other"):
-        verdict_on(BUNDLED, search, head="content:L1H0")
+        judged_on_pairs(BUNDLED, searched, head="content:L1H0")
     with pytest.raises(OptionError, match="judged on pairs of its task; leave out corpus="):
-        verdict_on(planted, search, head="content:L1H0", corpus=["a text"])
+        judged_on_pairs(holder_model, searched, head="content:L1H0", corpus=["a text"])
     wrong = [
         replace(x, base_answer=x.base[0])
-        for x in induction_interchanges(planted, 20, seed=3)
+        for x in induction_interchanges(holder_model, 20, seed=3)
         if x.variable == "content"
     ]
-    search.save(tmp_path / "v.json")
+    searched.save(tmp_path / "v.json")
     task = written(tmp_path / "wrong.jsonl", wrong)
     with pytest.raises(
         OptionError, match=r"does .*wrong\.jsonl on \d of \d+ fresh pairs; at least 8"
     ):
-        verdict_on(planted, f"content:L1H0={tmp_path}/v.json=task:{task}")
+        judged_on_pairs(holder_model, f"content:L1H0={tmp_path}/v.json=task:{task}")
     text = (tmp_path / "v.json").read_text().replace('"content"', '"context"', 1)
     (tmp_path / "v.json").write_text(text)
     with pytest.raises(StoreError, match=r"changed|damaged|checksum"):
-        verdict_on(planted, f"content:L1H0={tmp_path}/v.json")
+        judged_on_pairs(holder_model, f"content:L1H0={tmp_path}/v.json")
 
 
 def test_the_command_judges_what_the_search_wrote(
-    search: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    searched: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    search.save("v.json")
+    searched.save("v.json")
     run = CliRunner().invoke(main, ["judge", PLANTED, "pointer:L0H3=v.json", "-o", "v.html"])
     assert run.exit_code == 0, run.output
     text = " ".join(run.output.split())
