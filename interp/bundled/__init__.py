@@ -4,6 +4,7 @@
     names("images")    names of the vision transformers
     path("induction")  folder of one, as `transformers` reads it
     checkpoints("induction")  folders of moments of its training, by step
+    texts("stories")   file of texts that it was not trained on, if one comes with it
 
 Neither imports torch. Each folder holds config, weights (safetensors, rounded to float16 and loaded
 in float32), tokenizer or image preprocessor, `training.json` (the training run and how the heads
@@ -21,6 +22,8 @@ from interp.core.errors import OptionError, UnknownName
 from interp.core.shell_line import shell_line
 
 HERE = Path(__file__).parent
+FIRST = ("stories",)
+"""Models to start with: what they write is English, and the truth of it is known."""
 
 
 def names(reads: Literal["text", "images", "all"] = "text") -> list[str]:
@@ -30,7 +33,7 @@ def names(reads: Literal["text", "images", "all"] = "text") -> list[str]:
     folders = sorted(file.parent for file in HERE.glob("*/config.json"))
     sees = {each.name: (each / "preprocessor_config.json").is_file() for each in folders}
     chosen = [name for name in sees if reads == "all" or sees[name] == (reads == "images")]
-    return sorted(chosen, key=lambda name: (sees[name], name != "induction"))
+    return sorted(chosen, key=lambda name: (sees[name], name not in FIRST, name))
 
 
 def path(name: str) -> Path:
@@ -38,6 +41,12 @@ def path(name: str) -> Path:
     if name not in names("all"):
         raise UnknownName("bundled model", name, names("all"))
     return HERE / name
+
+
+def texts(source: str) -> Path | None:
+    """Return the file of held-out texts of a bundled model, by its name or folder; else None."""
+    file = HERE / source.removeprefix("bundled:") / "held_out.jsonl"
+    return file if file.parent.parent == HERE and file.is_file() else None
 
 
 @cache

@@ -99,8 +99,9 @@ def profile(
         model: a model, or anything that `interp.load` accepts.
         corpus: files or folders of text, JSON lines, Parquet or Arrow, texts, lists of token ids,
             or a `DocumentCorpus`; "bundled" for the short texts that come with the package,
-            "sampled" for texts that the model writes. By default the bundled texts, if they suit
-            the model, and else at most 64 texts that it writes; real texts are always better.
+            "sampled" for texts that the model writes. By default the texts that come with
+            the model, else the bundled texts, if they suit it, else at most 64 texts that it
+            writes; real texts are always better.
         field: field or column of the text, or of token ids.
         rules: rules to try: names, detectors, or functions of (query, key) or (query, key, tokens);
             by default all that the package declares.

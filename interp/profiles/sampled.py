@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from interp import bundled
 from interp.core.documents import parse_json
 from interp.core.errors import OptionError, PromptError
 from interp.core.protocols import silent
@@ -59,9 +60,11 @@ def text_sample(
 ) -> Sample:
     """Return a sample of a corpus, of the bundled texts, or of texts that the model writes.
 
-    A model that was not asked to writes `most` texts at most. The facts hold the loss per token
-    and, of written texts, why and how they were written.
+    A model that was not asked to writes `most` texts at most; one that comes with texts reads
+    these. The facts hold the loss per token and, of written texts, why and how they were written.
     """
+    own = bundled.texts(str(getattr(model.config, "name_or_path", ""))) if source is None else None
+    source = source if own is None else own
     prediction, why, texts = prediction_of(model, sites, options["seed"]), "", []
     if source is None or (isinstance(source, str) and source == SAMPLED):
         choice = _Choice(model, prediction, source is not None, options, progress, most)
@@ -71,6 +74,7 @@ def text_sample(
     sample = sample_corpus(corpus, model, **options)
     text, facts = loss_facts(model, prediction, sample), dict(sample.facts)
     text["bundled"] = isinstance(source, str) and source == BUNDLED
+    text["own"] = own is not None
     text["foreign"] = "" if texts else why or text["foreign"]
     if texts:
         facts["corpus"] = "texts sampled from the model"

@@ -98,11 +98,11 @@ def test_quiet_says_nothing_but_the_table(run, llama_folder, tmp_path) -> None:
     assert "induction" in result.stdout
 
 
-def test_no_model_scores_the_bundled_ones_into_results(
+def test_no_model_scores_the_first_bundled_one_into_results(
     run, llama_folder, tmp_path, monkeypatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(bundled, "names", lambda reads="text": ["small"])
+    monkeypatch.setattr(bundled, "names", lambda reads="text": ["small", "other"])
     monkeypatch.setattr(bundled, "path", lambda name: llama_folder)
     result = run("score", "-m", "entropy")
     assert result.exit_code == 0

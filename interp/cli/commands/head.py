@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from interp import bundled
 from interp.cli.making import command
 from interp.cli.run import Run
 from interp.cli.stored import stored_profile
@@ -104,7 +105,8 @@ def _measured(
             about = ask(behaviours=False).description(head)
             said = effect_sentences(about.get("effect", {}), about.get("writes", {}))
             run.say("\n".join(text_block("", " ".join(said))))
-    texts = [text.tolist() for text in described.texts] or corpus or BUNDLED
+    texts = [text.tolist() for text in described.texts]
+    texts = texts or corpus or bundled.texts(model.name) or BUNDLED
     if context := _context(model, head, texts, verbose, progress):
         run.say("\n".join(context))
     return described

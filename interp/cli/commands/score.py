@@ -43,11 +43,12 @@ def _check(run: Run) -> None:
     if not run.sources:
         from interp import bundled
 
-        run.sources = tuple(f"bundled:{name}" for name in bundled.names())
-        if not run.sources:
+        names = bundled.names()
+        if not names:
             raise OptionError("this installation has no bundled models; name a model to score")
+        run.sources = (f"bundled:{names[0]}",)
         if not run.voice.quiet and run.form is None:  # before imports that take seconds
-            say(_bundled_note(bundled.names(), bundled.names("images")), err=True)
+            say(f"interp: scoring {run.sources[0]}; others: interp list models", err=True)
         run.out = DEFAULT_OUT if run.out is None and run.form is None else run.out
     else:
         require_one_known(run.sources)
@@ -57,15 +58,6 @@ def _check(run: Run) -> None:
         run.out = None
     elif values["machine"] is not None:
         raise OptionError("machine is for --dry-run, which plans a run; give both or neither")
-
-
-def _bundled_note(texts: list[str], images: list[str]) -> str:
-    """Return what the command without a model scores, and what it leaves out."""
-    note = f"interp: scoring {len(texts)} bundled models that read text ({', '.join(texts)})"
-    if not images:
-        return note
-    others = " and ".join(f"bundled:{name}" for name in images)
-    return f"{note}; {others} read images: interp study vision bundled:{images[0]}"
 
 
 @command(
@@ -133,8 +125,7 @@ def score(
 ) -> None:
     """Score every head of each MODEL.
 
-    MODEL is a folder, a hub id or a name of `interp list models`; without it, all bundled models
-    that read text.
+    MODEL is a folder, a hub id or a name of `interp list models`; without it, bundled:stories.
 
     Prompts are random tokens repeated twice unless --file, --image or --audio is
     given. What was found and what was not is printed in at most ten lines per model: the roles of

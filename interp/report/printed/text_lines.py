@@ -34,7 +34,9 @@ def text_sentences(about: Mapping[str, Any], *, full: bool = True) -> list[str]:
         said.append(whole if full else "Warning: this text is foreign to the model.")
     if text["bundled"]:
         said.append("These short texts come with the package.")
-    return said + [BETTER] * (len(said) > 1)
+    better = [BETTER] * (len(said) > 1)
+    own = ["These texts come with the model, which was not trained on them."]
+    return said + (own if text.get("own") else better)
 
 
 def text_lines(about: Mapping[str, Any], *, full: bool = True) -> list[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from interp import bundled
 from interp.cli.making import command
 from interp.cli.run import Input, Run
 from interp.cli.stored import parted, stored_profile
@@ -57,7 +58,7 @@ def profiles(
     """Compare what heads do on text in A and B: behaviours gained, lost and grown, by head.
 
     A and B are folders that `interp profile -o DIR` wrote, or models, which are profiled on the
-    same documents first, by default the bundled texts (with `sampled` each on its own). Differences
+    same documents first, by default the bundled ones (with `sampled` each on its own). Differences
     are B minus A, paired over documents where both profiles read the same ones, with p corrected
     over all heads and behaviours.
 
@@ -79,9 +80,10 @@ def profiles(
         if source in parted(sources)[0]:
             return stored_profile(path)
         options["resume"] = None if run.out is None else kept_folder(run.out)
-        model, text = run.load(source), corpus or BUNDLED  # of both, also where one would not suit
-        return profile(model, text, effects=effects, progress=progress, **options)
+        return profile(run.load(source), text, effects=effects, progress=progress, **options)
 
+    own = next(filter(None, map(bundled.texts, sources)), BUNDLED)
+    text = corpus or own  # of both, also where they would not suit one
     a, b = one(sources[0]), one(sources[1])
     for each in (a, b):
         if said := text_sentences(each.provenance):
