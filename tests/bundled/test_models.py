@@ -29,9 +29,9 @@ from training.train import PERIODS, RECIPES, train
 PERIOD = 40  # not one of the periods the card was measured on
 
 
-# No models of language, with tests of their own: test_deceive.py, test_safety_learned.py and
-# test_reorder.py.
-APART = ("deceive", "refusal", "reorder")
+# With tests of their own: test_deceive.py, test_safety_learned.py, test_reorder.py and
+# test_story_model.py.
+APART = ("deceive", "refusal", "reorder", "stories")
 
 
 @pytest.fixture(scope="module", params=[n for n in bundled.names() if n not in APART])
@@ -55,7 +55,7 @@ def copies(model: LlamaForCausalLM, seed: int = 7) -> torch.Tensor:
 
 
 def test_there_is_one_to_begin_with():
-    assert bundled.names()[0] == "induction"
+    assert bundled.names()[0] == "stories"
     with pytest.raises(UnknownName, match="induction"):
         bundled.path("inductoin")
 
@@ -94,10 +94,9 @@ def test_folder_is_whole_and_its_weights_are_those_of_the_record(name):
         assert f"{found['factor']:.2f} [" in card
 
 
-def test_all_of_them_stay_under_two_megabytes():
-    sizes = [
-        p.stat().st_size for name in bundled.names("all") for p in bundled.path(name).iterdir()
-    ]
+def test_all_others_together_stay_under_two_megabytes():
+    names = [name for name in bundled.names("all") if name != "stories"]
+    sizes = [p.stat().st_size for name in names for p in bundled.path(name).iterdir()]
     assert sum(sizes) < 1.5e6
 
 
@@ -105,7 +104,8 @@ def test_weights_are_stored_in_half_precision_and_computed_in_single():
     folders = [bundled.path(name) for name in bundled.names()]
     for folder in [*folders, *bundled.checkpoints("induction").values()]:
         stored = load_file(folder / "model.safetensors")
-        assert {x.dtype for x in stored.values()} == {torch.float16}
+        half = torch.bfloat16 if folder.name == "stories" else torch.float16
+        assert {x.dtype for x in stored.values()} == {half}
         both = folder.name == "reorder"  # encoder and decoder
         kind = AutoModelForSeq2SeqLM if both else AutoModelForCausalLM
         module = kind.from_pretrained(folder, use_safetensors=True)
