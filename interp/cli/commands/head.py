@@ -67,8 +67,9 @@ def head(
     """Show what one HEAD of MODEL does on text, such as L5H4, with examples.
 
     Without --load the head's layer alone is profiled, on at most 64 documents, which takes half a
-    minute on a small model; what it attends to comes first. Without --corpus these are the bundled
-    texts if they suit MODEL, and else texts that it writes; real texts are always better.
+    minute on a small model; what it attends to comes first. Without --corpus these are the texts
+    that come with MODEL, else the bundled texts if they suit it, else texts that it writes; real
+    texts are always better.
 
     Args:
         sources: the model.

@@ -84,8 +84,9 @@ def profile(
 
     Each head gets a sentence (a short list of where its attention goes, with shares that can be
     counted), the share of its pattern that this explains on documents that did not choose it,
-    examples, and whether the head matters on this text. Without --corpus the bundled texts are read
-    if they suit MODEL, and else at most 64 that it writes; real texts are always better.
+    examples, and whether the head matters on this text. Without --corpus the texts that come with
+    MODEL are read, else the bundled texts if they suit it, else at most 64 that it writes; real
+    texts are always better.
 
     Args:
         corpus: files or folders of text, JSON lines, Parquet or Arrow.
