@@ -13,7 +13,8 @@ from transformers import AutoModelForCausalLM, LlamaForCausalLM
 
 import interp
 from interp import bundled
-from interp.circuits.tasks import TASKS, make_contrast
+from interp.circuits.tasks import make_contrast
+from interp.core.errors import OptionError
 from interp.report.printed.text_lines import BETTER, text_sentences
 from training.stories import card, story
 from training.stories.__main__ import OWN_SEED, OWN_TEXTS
@@ -96,8 +97,16 @@ def test_a_profile_reads_its_own_texts_by_default() -> None:
     assert BETTER not in said
 
 
-@pytest.mark.parametrize("name", [name for name in TASKS if name.startswith("stories:")])
+@pytest.mark.parametrize("name", ["owner", "pronoun", "recipient"])
 def test_its_tasks_differ_in_its_logits(name: str) -> None:
     model = interp.load("bundled:stories")
-    mean, sem = make_contrast(model, name, n=32).gap(model)
+    mean, sem = make_contrast(model, f"stories:{name}", n=32).gap(model)
     assert mean > 3 * sem
+
+
+def test_where_a_thing_is_it_does_not_know(told: dict[str, Any]) -> None:
+    place = told["abilities"]["tasks"]["place"]
+    assert place["interval"][0] < place["chance"]
+    model = interp.load("bundled:stories")
+    with pytest.raises(OptionError, match="does not do stories:place"):
+        make_contrast(model, "stories:place", n=32).gap(model)

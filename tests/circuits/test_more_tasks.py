@@ -66,7 +66,7 @@ def test_a_tokenizer_that_splits_names_of_arguments_is_refused() -> None:
 # --- templates ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [n for n in TASKS if TASKS[n].templates])
+@pytest.mark.parametrize("name", [n for n in TASKS if TASKS[n].templates and ":" not in n])
 def test_templates_are_held_out(worded_gpt2, name) -> None:
     mine, held = split_templates(name)
     assert set(mine) | set(held) == set(range(len(TASKS[name].templates)))

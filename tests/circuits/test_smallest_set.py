@@ -16,7 +16,7 @@ from interp.circuits.tasks import TASKS, make_contrast
 from interp.core.ties import reaches
 
 QUICK = ("compiled:hist", "compiled:sort", "trained:brackets", "planted:sink")
-KNOWN = sorted(name for name in TASKS if name.partition(":")[1] and name not in QUICK)
+KNOWN = sorted(name for name in TASKS if TASKS[name].model and name not in QUICK)
 LARGE = {"planted:backup", "planted:zoo", "planted:refusal", "planted:selective_induction"}
 LARGE |= {"compiled:shuffle_dyck", "compiled:shuffle_dyck2", "trained:names", "trained:backup"}
 

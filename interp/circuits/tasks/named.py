@@ -157,12 +157,12 @@ _STORIES = {
     "pronoun": (
         "which pronoun stands for a person",
         ("person", "end"),
-        "logit of she minus that of he, after a woman's name rather than a man's",
+        "logit of she (her) minus that of he (him)",
     ),
-    "sum": (
-        "the result of an addition, in words",
-        ("first", "second", "end"),
-        "logit of the sum minus that of the corrupted prompt's sum",
+    "recipient": (
+        "who receives a thing, of two people of whom one wished for it",
+        ("giver", "wisher", "end"),
+        "logit of who wished for it minus that of the other person",
     ),
 }
 _PLANTED: dict[str, tuple[tuple[str, ...], str]] = {
