@@ -76,7 +76,7 @@ def test_the_sdist_holds_what_the_tests_need_and_nothing_that_git_ignores(sdist:
     needed |= {"kernels/interp_kernels/__init__.py", "tests/conftest.py", "docs/build.py"}
     assert needed <= names
     assert not [n for n in names if "__pycache__" in n or n.split("/")[0] in ("results", "site")]
-    assert sdist.stat().st_size < 9_500_000
+    assert sdist.stat().st_size < 12_500_000  # bundled:stories takes 2.5 MB of it
 
 
 def test_it_holds_no_scripts_that_only_a_checkout_needs(wheel: Path) -> None:
