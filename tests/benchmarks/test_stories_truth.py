@@ -92,15 +92,15 @@ def planted(n: int, seed: int) -> Iterator[ReadText]:
 
 
 @pytest.fixture(scope="module")
-def found() -> dict:
+def planted_truth() -> dict:
     with pytest.MonkeyPatch.context() as patch:
         for name, size in (("N_FIT", 40), ("N_CHOOSE", 40), ("N_JUDGE", 50), ("NULLS", 3)):
             patch.setattr(stories_truth, name, size)
         return measured_truth([f"L0H{head}" for head in range(5)], planted)
 
 
-def test_a_head_on_the_antecedent_is_found_and_told_from_one_on_all_persons(found) -> None:
-    rows = {row["head"]: row for row in found["rows"] if row["relation"] == "antecedent"}
+def test_a_head_on_the_antecedent_is_found_and_told_from_one_on_all_persons(planted_truth) -> None:
+    rows = {row["head"]: row for row in planted_truth["rows"] if row["relation"] == "antecedent"}
     assert rows["L0H0"]["true"]
     assert rows["L0H0"]["picks"]
     assert rows["L0H0"]["position"]["share"] > 0.6
@@ -112,24 +112,24 @@ def test_a_head_on_the_antecedent_is_found_and_told_from_one_on_all_persons(foun
     assert abs(rows["L0H1"]["kind"]["beyond"][0]) < 0.02
     assert {row["place"] for row in rows.values()} == {AT}
     for name in ("position", "kind"):  # corrected over the cells that were chosen alone
-        assert rows["L0H0"][name]["p"] == pytest.approx(len(found["rows"]) / 20_000)
+        assert rows["L0H0"][name]["p"] == pytest.approx(len(planted_truth["rows"]) / 20_000)
     share = rows["L0H0"]["of_all"]  # pronouns are few among all queries
     assert 0.01 < share < 0.08
 
 
-def test_positions_and_noise_are_no_relation(found) -> None:
-    assert not [row for row in found["rows"] if row["head"] in ("L0H2", "L0H3", "L0H4")]
-    shares = np.array([question["shares"] for question in found["questions"].values()])
+def test_positions_and_noise_are_no_relation(planted_truth) -> None:
+    assert not [row for row in planted_truth["rows"] if row["head"] in ("L0H2", "L0H3", "L0H4")]
+    shares = np.array([question["shares"] for question in planted_truth["questions"].values()])
     assert np.abs(shares[:, [PREVIOUS, FIXED]]).max() < 1e-9
-    often = [question["queries"] > 2 for question in found["questions"].values()]
+    often = [question["queries"] > 2 for question in planted_truth["questions"].values()]
     assert np.abs(shares[often, NOISE]).max() < 0.03
 
 
-def test_nothing_is_shown_where_the_pairs_are_wrong(found) -> None:
+def test_nothing_is_shown_where_the_pairs_are_wrong(planted_truth) -> None:
     for null in ("foreign", "exchanged"):
-        assert found[null]["draws"] == 3
-        assert found[null]["shown"] == found[null]["with_any"] == 0
-        assert found[null]["cells"] >= 3 * 5 * 10
+        assert planted_truth[null]["draws"] == 3
+        assert planted_truth[null]["shown"] == planted_truth[null]["with_any"] == 0
+        assert planted_truth[null]["cells"] >= 3 * 5 * 10
 
 
 def test_random_attention_is_called_different_as_often_as_the_level_says(monkeypatch) -> None:
