@@ -5,8 +5,9 @@
 
 The annotations of the stories say which tokens are the antecedent, the speaker, the owner and so
 on. By counting, the heads are found that attend to them beyond position; then the lists of
-`interp profile`, the roles of `interp score` and `interp judge` are compared with these. What was
-measured is kept in stories_truth.json, and the page is stories_truth.md.
+`interp profile`, the roles of `interp score` and `interp judge` are compared with these. Each of
+the four parts is kept in stories_truth.json, and a run goes on where the last one on the same
+model stopped. Writes stories_truth.md.
 """
 
 from __future__ import annotations
@@ -204,30 +205,37 @@ def _null_row(draws: Float[np.ndarray, "draw text question sum head"], sums: Sum
     }
 
 
-def measured(source: str) -> dict[str, Any]:
-    """Measure the truth of a model, and what the package says of its heads."""
+def measure(source: str, kept: dict[str, Any], store: Callable[[], None]) -> None:
+    """Measure what is not kept of a model: its truth, and what the package says of its heads."""
     start = time.process_time()
     model = interp.load(source)
     heads = [f"L{site.layer}H{head}" for site in model.sites for head in range(site.n_heads)]
-    kept: dict[str, Any] = {
+    after = FIRST + N_FIT + N_CHOOSE + N_JUDGE
+    n_asked = len(heads) * len(RULES) * PER_QUESTION
+    texts = [story.text for story in stories(N_PROFILE + n_asked, after)]
+    about = {
         "model": model.name,
         "content_hash": model_provenance(model)["content_hash"],
         "generator": generator_hash(),
         "texts": [FIRST, N_FIT, N_CHOOSE, N_JUDGE, N_PROFILE],
-        "truth": measured_truth(heads, partial(read_stories, model)),
+        "made": f"interp {interp.__version__}, Python {platform.python_version()}, torch "
+        f"{torch.__version__}",
     }
-    after = FIRST + N_FIT + N_CHOOSE + N_JUDGE
-    n_asked = len(heads) * len(RULES) * PER_QUESTION
-    texts = [story.text for story in stories(N_PROFILE + n_asked, after)]
-    kept["seconds"] = {"truth": time.process_time() - start}
-    kept["entries"] = entries_said(model, texts[:N_PROFILE])
-    kept["roles"], kept["unscored"] = roles_said(model)
-    verdicts = kept["verdicts"] = {rule: {} for rule in RULES}
-    for rule, head, letter, share in verdicts_said(model, heads, texts[N_PROFILE:]):
-        verdicts[rule][head] = [letter, share]
-    kept["seconds"]["all"] = time.process_time() - start
-    versions = f"Python {platform.python_version()}, torch {torch.__version__}"
-    return kept | {"made": f"interp {interp.__version__}, {versions}"}
+    if about != {name: kept.get(name) for name in about}:
+        kept.clear()
+        kept |= about | {"seconds": 0.0}
+    parts: dict[str, Callable[[], Any]] = {
+        "truth": lambda: measured_truth(heads, partial(read_stories, model)),
+        "entries": lambda: entries_said(model, texts[:N_PROFILE]),
+        "roles": lambda: roles_said(model),
+        "verdicts": lambda: verdicts_said(model, heads, texts[N_PROFILE:]),
+    }
+    for name, part in parts.items():
+        if name not in kept:
+            kept[name] = part()
+            kept["seconds"] += time.process_time() - start
+            start = time.process_time()
+            store()
 
 
 def main() -> None:
@@ -241,9 +249,10 @@ def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     path = given.out / "stories_truth.json"
+    kept = parse_json(path.read_bytes()) if path.exists() else {}
     if not given.page:
-        write_atomically(path, as_json(measured(given.model), ".4g").encode())
-    kept = parse_json(path.read_bytes())
+        measure(given.model, kept, lambda: write_atomically(path, as_json(kept, ".4g").encode()))
+        kept = parse_json(path.read_bytes())
     write_atomically(path.with_suffix(".md"), stories_truth_page(kept).encode())
 
 

@@ -6,7 +6,7 @@ The table of names is stories_truth_names.toml.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,19 +69,22 @@ def entries_said(model: interp.Model, texts: Sequence[str]) -> dict[str, list[li
     }
 
 
-def roles_said(model: interp.Model) -> tuple[dict[str, list[str]], list[str]]:
+def roles_said(model: interp.Model) -> dict[str, Any]:
     """Return the roles of every head, yielded ones too, and the scores that the model lacks."""
     tables = {name: interp.score(model, name) for name in SCORES}
     scored = HeadTable.concat([table for table in tables.values() if len(table)])
     decided = roles(scored, declared=(*ROLES, COREFERENCE)).assigned
-    heads = {f"L{x.layer}H{x.head}": [*x.roles, *x.yielded] for x in decided}
-    return heads, [name for name, table in tables.items() if not len(table)]
+    return {
+        "heads": {f"L{x.layer}H{x.head}": [*x.roles, *x.yielded] for x in decided},
+        "unscored": [name for name, table in tables.items() if not len(table)],
+    }
 
 
 def verdicts_said(
     model: interp.Model, heads: Sequence[str], texts: Sequence[str]
-) -> Iterator[tuple[str, str, str, float | None]]:
-    """Yield rule, head, letter of the verdict and share of every question, in a random order."""
+) -> dict[str, dict[str, tuple[str, float | None]]]:
+    """Return letter and share of the verdict on every rule and head, asked in a random order."""
+    said: dict[str, dict[str, tuple[str, float | None]]] = {rule: {} for rule in RULES}
     asked = [(rule, head) for rule in RULES for head in heads]
     order = np.random.default_rng(0).permutation(len(asked)).tolist()
     with tempfile.TemporaryDirectory() as folder:
@@ -90,9 +93,10 @@ def verdicts_said(
             try:
                 found = interp.judge(model, f"{head}={rule}", own, questions=folder, **JUDGED)
             except OptionError:
-                yield rule, head, REFUSED, None
+                said[rule][head] = REFUSED, None
             else:
-                yield rule, head, LETTERS[found.facts["verdict"]], float(found.score[0])
+                said[rule][head] = LETTERS[found.facts["verdict"]], float(found.score[0])
+    return said
 
 
 def named_exactly(entry: Sequence[Any]) -> set[Question]:

@@ -48,7 +48,7 @@ def said_cells(kept: Mapping[str, Any]) -> dict[str, set[Cell]]:
         for name in EXACT:
             cells = {(head, name.relation, place) for place in name.places}
             letter = kept["verdicts"][name.judged][head][0] if name.judged else ""
-            said[BY_ROLE] |= cells if {*kept["roles"][head]} & {*name.roles} else set()
+            said[BY_ROLE] |= cells if {*kept["roles"]["heads"][head]} & {*name.roles} else set()
             said[HOLDS] |= cells if letter == "H" else set()
             said[IN_PART] |= cells if letter and letter in "HP" else set()
     said[ANY] = said[LISTS] | said[BY_ROLE] | said[IN_PART]

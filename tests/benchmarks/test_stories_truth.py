@@ -282,7 +282,7 @@ def small() -> dict:
             "L0H1": [["last_quote", "quotation marks", 0.1, []]],
             "L0H2": [["names", "", 0.1, []]],
         },
-        "roles": {"L0H0": [], "L0H1": [], "L0H2": ["syntax"]},
+        "roles": {"heads": {"L0H0": [], "L0H1": [], "L0H2": ["syntax"]}},
         "verdicts": {rule: {head: ["N", 0.0] for head in heads} for rule in RULES}
         | {"induction": {"L0H0": ["N", 0.0], "L0H1": ["P", 0.2], "L0H2": ["O", None]}},
     }
