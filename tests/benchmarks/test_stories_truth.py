@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -47,6 +49,7 @@ from benchmarks.stories_truth_page import (
     LOOSELY,
     agreement_rows,
     pair_rows,
+    stories_truth_page,
 )
 from interp.core.registry import METRICS
 from interp.heads.roles.declared import ROLES
@@ -57,6 +60,7 @@ from training.stories import RELATIONS as ANNOTATED
 from training.stories import stories
 from training.stories.tokens import TokenAnnotation, on_tokens
 
+FOLDER = Path(__file__).parents[2] / "benchmarks"
 ANTECEDENT, PERSONS, PREVIOUS, FIXED, NOISE = range(5)
 """Planted heads: from pronouns to the antecedent; to all antecedents of the text; by position; and
 attention drawn at random."""
@@ -305,3 +309,10 @@ def test_precision_and_recall_are_counted_over_pairs() -> None:
         ("L0H1", "mark"),
         ("L0H1", "copy"),
     ]
+
+
+def test_the_page_states_what_was_measured() -> None:
+    kept = json.loads((FOLDER / "stories_truth.json").read_text(encoding="utf-8"))
+    assert stories_truth_page(kept) == (FOLDER / "stories_truth.md").read_text(encoding="utf-8")
+    assert {*kept["verdicts"]} == {*RULES}
+    assert len(kept["truth"]["heads"]) * len(RULES) == sum(map(len, kept["verdicts"].values()))
