@@ -1,0 +1,121 @@
+"""Words of the package that name a relation of the stories, and what it says of every head.
+
+The table of names is stories_truth_names.toml.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import interp
+from benchmarks.judge_loop import LETTERS, REFUSED
+from benchmarks.stories_truth_counts import PLACES
+from interp.core.documents import parse_toml
+from interp.core.errors import OptionError
+from interp.core.table import HeadTable
+from interp.heads.roles.decide import roles
+from interp.heads.roles.declaration import Need, Role
+from interp.heads.roles.declared import ROLES
+from training.stories.world import NAMES as PEOPLE
+
+Question = tuple[str, str]  # relation, and place of the query
+
+
+class RelationName(NamedTuple):
+    """Exact names of one relation at some places of the query, as the table explains them."""
+
+    relation: str
+    places: tuple[str, ...]
+    rules: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    queries: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+    judged: str = ""
+
+
+_TABLE = parse_toml(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+EXACT = [RelationName(**each) for each in _TABLE["exact"]]
+LOOSE: dict[str, list[str]] = _TABLE["loose"]
+KINDS = {"person": {name for name, _ in PEOPLE}, "mark": {*'"('}}
+SCORES = (
+    *("induction", "duplicate_token", "duplicate_token_text", "coreference"),
+    *("matching_bracket", "dependency_relation", "retrieval"),
+)
+COREFERENCE = Role(
+    "coreference", "coreference", "Attends to its entity.", (Need("coreference", 0.1),)
+)
+"""Decided by the rule of the package's roles, which has none for this score."""
+RULES = [*dict.fromkeys(name.judged for name in EXACT if name.judged)]
+JUDGED: dict[str, Any] = {"n_documents": 32, "n_queries": 8, "max_length": 128}
+PER_QUESTION = 48  # documents: those that judge, and half as many that fit
+
+
+def entries_said(model: interp.Model, texts: Sequence[str]) -> dict[str, list[list[Any]]]:
+    """Return of every head the entries that it attends to: rule, kind of query, share, tokens."""
+    size: dict[str, Any] = {"n_documents": len(texts), "max_length": 256}
+    found = interp.profile(model, texts, effects=False, behaviours=False, **size)
+    return {
+        said["name"]: [
+            [x["rule"], x["queries"], x["share"]["value"], [*x["members"][:4]]]
+            for x in said["entries"]
+            if not x["avoided"]
+        ]
+        for said in found.descriptions
+    }
+
+
+def roles_said(model: interp.Model) -> dict[str, Any]:
+    """Return the roles of every head, yielded ones too, and the scores that the model lacks."""
+    tables = {name: interp.score(model, name) for name in SCORES}
+    scored = HeadTable.concat([table for table in tables.values() if len(table)])
+    decided = roles(scored, declared=(*ROLES, COREFERENCE)).assigned
+    return {
+        "heads": {f"L{x.layer}H{x.head}": [*x.roles, *x.yielded] for x in decided},
+        "unscored": [name for name, table in tables.items() if not len(table)],
+    }
+
+
+def verdicts_said(
+    model: interp.Model, heads: Sequence[str], texts: Sequence[str]
+) -> dict[str, dict[str, tuple[str, float | None]]]:
+    """Return letter and share of the verdict on every rule and head, asked in a random order."""
+    said: dict[str, dict[str, tuple[str, float | None]]] = {rule: {} for rule in RULES}
+    asked = [(rule, head) for rule in RULES for head in heads]
+    order = np.random.default_rng(0).permutation(len(asked)).tolist()
+    with tempfile.TemporaryDirectory() as folder:
+        for at, (rule, head) in enumerate(asked[number] for number in order):
+            own = texts[at * PER_QUESTION : (at + 1) * PER_QUESTION]
+            try:
+                found = interp.judge(model, f"{head}={rule}", own, questions=folder, **JUDGED)
+            except OptionError:
+                said[rule][head] = REFUSED, None
+            else:
+                said[rule][head] = LETTERS[found.facts["verdict"]], float(found.score[0])
+    return said
+
+
+def named_exactly(entry: Sequence[Any]) -> set[Question]:
+    """Return the questions that an entry of a list names exactly."""
+    rule, queries, *_ = entry
+    return {
+        (name.relation, place)
+        for name in EXACT
+        if (rule in name.rules and not queries)
+        or (rule in (*name.rules, *name.keys) and queries in name.queries)
+        for place in name.places
+    }
+
+
+def named_loosely(entry: Sequence[Any]) -> set[Question]:
+    """Return the questions whose targets the keys of an entry include, the exact ones too."""
+    rule, _, _, members = entry
+    first = members[0].strip() if members and rule == "favoured" else ""
+    loose = {name for name, rules in LOOSE.items() if rule in rules}
+    for kind, relations in _TABLE["groups"].items():
+        loose |= {*relations} if first in KINDS[kind] else set()
+    return {(name, place) for name in loose for place in PLACES} | named_exactly(entry)
