@@ -4,7 +4,7 @@
     names("images")    names of the vision transformers
     path("induction")  folder of one, as `transformers` reads it
     checkpoints("induction")  folders of moments of its training, by step
-    texts("stories")   file of texts that it was not trained on, if one comes with it
+    own_texts("stories")   file of texts that it was not trained on, if one comes with it
 
 Neither imports torch. Each folder holds config, weights (safetensors, rounded to float16 and loaded
 in float32), tokenizer or image preprocessor, `training.json` (the training run and how the heads
@@ -43,7 +43,7 @@ def path(name: str) -> Path:
     return HERE / name
 
 
-def texts(source: str) -> Path | None:
+def own_texts(source: str) -> Path | None:
     """Return the file of held-out texts of a bundled model, by its name or folder; else None."""
     file = HERE / source.removeprefix("bundled:") / "held_out.jsonl"
     return file if file.parent.parent == HERE and file.is_file() else None

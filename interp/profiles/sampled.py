@@ -63,8 +63,9 @@ def text_sample(
     A model that was not asked to writes `most` texts at most; one that comes with texts reads
     these. The facts hold the loss per token and, of written texts, why and how they were written.
     """
-    own = bundled.texts(str(getattr(model.config, "name_or_path", ""))) if source is None else None
-    source = source if own is None else own
+    named = str(getattr(model.config, "name_or_path", ""))
+    own = bundled.own_texts(named) if source is None else None
+    source = own or source
     prediction, why, texts = prediction_of(model, sites, options["seed"]), "", []
     if source is None or (isinstance(source, str) and source == SAMPLED):
         choice = _Choice(model, prediction, source is not None, options, progress, most)

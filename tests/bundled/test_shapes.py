@@ -31,7 +31,7 @@ def module(name: str) -> Any:
 def test_they_are_told_from_the_language_models() -> None:
     assert set(bundled.names("images")) == set(NAMES)
     assert not set(NAMES) & set(bundled.names())
-    assert bundled.names("all")[0] == "induction"
+    assert bundled.names("all")[0] == "stories"
     with pytest.raises(OptionError, match="known: text, images, all"):
         bundled.names("sound")  # type: ignore[arg-type]
 

@@ -64,9 +64,9 @@ def test_its_own_texts_are_held_out() -> None:
     assert [line["seed"] for line in lines] == [*range(OWN_SEED, OWN_SEED + OWN_TEXTS)]
     for line in lines[::40]:
         assert line["text"] == story(line["seed"]).text
-    assert bundled.texts("bundled:stories") == bundled.texts(str(FOLDER))
-    assert bundled.texts("bundled:induction") is None
-    assert bundled.texts("../bundled/stories") is None
+    assert bundled.own_texts("bundled:stories") == bundled.own_texts(str(FOLDER))
+    assert bundled.own_texts("bundled:induction") is None
+    assert bundled.own_texts("../bundled/stories") is None
 
 
 def test_it_does_what_its_card_says(told: dict[str, Any], story_model: LlamaForCausalLM) -> None:

@@ -107,7 +107,7 @@ def _measured(
             said = effect_sentences(about.get("effect", {}), about.get("writes", {}))
             run.say("\n".join(text_block("", " ".join(said))))
     texts = [text.tolist() for text in described.texts]
-    texts = texts or corpus or bundled.texts(model.name) or BUNDLED
+    texts = texts or corpus or bundled.own_texts(model.name) or BUNDLED
     if context := _context(model, head, texts, verbose, progress):
         run.say("\n".join(context))
     return described

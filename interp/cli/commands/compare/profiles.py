@@ -82,7 +82,7 @@ def profiles(
         options["resume"] = None if run.out is None else kept_folder(run.out)
         return profile(run.load(source), text, effects=effects, progress=progress, **options)
 
-    own = next(filter(None, map(bundled.texts, sources)), BUNDLED)
+    own = next(filter(None, map(bundled.own_texts, sources)), BUNDLED)
     text = corpus or own  # of both, also where they would not suit one
     a, b = one(sources[0]), one(sources[1])
     for each in (a, b):
