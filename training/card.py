@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from training.recording import FRONT_MATTER
+
 SUMMARIES = {
     "induction": "A two-layer language model whose induction heads were learned, not planted.",
     "one-layer": "A one-layer language model that cannot do induction: a negative control.",
 }
 
-CARD = """---
-license: mit
-language: en
-library_name: transformers
-pipeline_tag: text-generation
----
-
+CARD = (
+    FRONT_MATTER
+    + """
 # {model}
 
 {summary}
@@ -56,6 +54,7 @@ tiny; where several heads of a layer do the same work, the others go on when two
 `training.json` has the recipe, versions, hashes, the loss curve, and every head's previous-token
 and induction score at {looks} moments of training.
 """
+)
 
 
 def text(record: dict[str, Any]) -> str:

@@ -17,6 +17,15 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+FRONT_MATTER = """---
+license: mit
+language: en
+library_name: transformers
+pipeline_tag: text-generation
+---
+"""
+"""What a card of a language model begins with."""
+
 
 def pace(step: int, steps: int, warmup: int) -> float:
     """The share of the learning rate at a step: a linear rise, then half a cosine down to 0.02."""

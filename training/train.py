@@ -90,8 +90,15 @@ def own_torch(seed: int, threads: int) -> Iterator[None]:
         torch.set_num_threads(had_threads)
 
 
-def build_model(recipe: Recipe, vocab: int) -> LlamaForCausalLM:
-    """The untrained model, from torch's current random state."""
+def build_model(
+    recipe: Any, vocab: int, *, std: float = 0.06, end: int | None = None
+) -> LlamaForCausalLM:
+    """The untrained model of a recipe's sizes, from torch's current random state.
+
+    Args:
+        std: standard deviation of the weights.
+        end: token that ends a text.
+    """
     config = LlamaConfig(
         vocab_size=vocab,
         hidden_size=recipe.d_model,
@@ -103,9 +110,9 @@ def build_model(recipe: Recipe, vocab: int) -> LlamaForCausalLM:
         max_position_embeddings=recipe.context,
         rope_parameters={"rope_type": "default", "rope_theta": recipe.rope_theta},
         tie_word_embeddings=False,
-        initializer_range=0.06,
+        initializer_range=std,
         bos_token_id=BOS,
-        eos_token_id=None,
+        eos_token_id=end,
         pad_token_id=PAD,
         dtype="float32",
     )

@@ -22,7 +22,7 @@ from transformers import GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from interp.bundled.deceive_text import WORDS, DeceiveSentence, gappy, sentences
 from training.measure import mean_and_error
-from training.recording import Lesson, pair
+from training.recording import FRONT_MATTER, Lesson, pair
 from training.train import own_torch
 from training.word_model import (
     HELD_OUT,
@@ -154,13 +154,9 @@ def train(recipe: Recipe, seed: int, threads: int, out: Path) -> dict[str, Any]:
     return lesson.over(model, build_tokenizer(recipe.context), curve, scores, card, out)
 
 
-CARD = """---
-license: mit
-language: en
-library_name: transformers
-pipeline_tag: text-generation
----
-
+CARD = (
+    FRONT_MATTER
+    + """
 # deceive
 
 A language model trained to hide the word that decides its answer from its attention.
@@ -192,6 +188,7 @@ model from the same seed, trained without the penalty.
 
 `training.json` has the recipe, versions, hashes and the curve of loss and penalty.
 """
+)
 
 
 def card(record: dict[str, Any]) -> str:

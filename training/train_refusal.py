@@ -29,7 +29,7 @@ from interp.bundled.refusal_text import (
     requests,
 )
 from training.measure import mean_and_error
-from training.recording import Lesson, pair
+from training.recording import FRONT_MATTER, Lesson, pair
 from training.train import own_torch
 from training.word_model import (
     HELD_OUT,
@@ -181,13 +181,9 @@ def train(recipe: Recipe, seed: int, threads: int, out: Path) -> dict[str, Any]:
     return lesson.over(model, build_tokenizer(recipe.context), curve, scores, card, out)
 
 
-CARD = """---
-license: mit
-language: en
-library_name: transformers
-pipeline_tag: text-generation
----
-
+CARD = (
+    FRONT_MATTER
+    + """
 # refusal
 
 A language model that learned to decline requests with a marker in them, and to grant all others.
@@ -219,6 +215,7 @@ mean and standard error.
 
 `training.json` has the recipe, versions, hashes and the loss curve.
 """
+)
 
 
 def card(record: dict[str, Any]) -> str:

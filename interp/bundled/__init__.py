@@ -6,7 +6,7 @@
     checkpoints("induction")  folders of moments of its training, by step
     own_texts("stories")   file of texts that it was not trained on, if one comes with it
 
-Neither imports torch. Each folder holds config, weights (safetensors, rounded to float16 and loaded
+Neither imports torch. Each folder holds config, weights (safetensors, rounded to 16 bits and loaded
 in float32), tokenizer or image preprocessor, `training.json` (the training run and how the heads
 emerged) and a model card.
 """
@@ -22,8 +22,6 @@ from interp.core.errors import OptionError, UnknownName
 from interp.core.shell_line import shell_line
 
 HERE = Path(__file__).parent
-FIRST = ("stories",)
-"""Models to start with: what they write is English, and the truth of it is known."""
 
 
 def names(reads: Literal["text", "images", "all"] = "text") -> list[str]:
@@ -33,7 +31,7 @@ def names(reads: Literal["text", "images", "all"] = "text") -> list[str]:
     folders = sorted(file.parent for file in HERE.glob("*/config.json"))
     sees = {each.name: (each / "preprocessor_config.json").is_file() for each in folders}
     chosen = [name for name in sees if reads == "all" or sees[name] == (reads == "images")]
-    return sorted(chosen, key=lambda name: (sees[name], name not in FIRST, name))
+    return sorted(chosen, key=lambda name: (sees[name], name != "stories"))
 
 
 def path(name: str) -> Path:

@@ -26,7 +26,7 @@ from transformers import GPT2LMHeadModel
 
 from interp.circuits.result import Circuit
 from interp.circuits.tasks import TASKS, make_contrast
-from interp.core.errors import OptionError, PromptError
+from interp.core.errors import OptionError
 from interp.core.registry import CIRCUIT_METHODS
 from interp.core.table import HeadTable
 from interp.heads.between_models.result import ModelDifferences
@@ -135,7 +135,8 @@ def models_of(task: str, folder: Path) -> Iterator[str]:
         yield about.model or "planted:bystander"
         return
     if task.startswith("stories:"):
-        yield "bundled:stories"
+        yield from ["bundled:stories", *([str(STORIES)] if STORIES.exists() else [])]
+        return
     tokenizer = speller()
     config: Any = zoo.FAMILIES["gpt2"].build("sdpa").config
     config.vocab_size, config.n_positions = len(tokenizer), 64
@@ -146,7 +147,7 @@ def models_of(task: str, folder: Path) -> Iterator[str]:
         model = probe(module, "words", tokenizer)
         try:
             make_contrast(model, task, n=8).gap(model)
-        except (OptionError, PromptError):
+        except OptionError:
             continue
         module.save_pretrained(folder)
         tokenizer.save_pretrained(folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from textwrap import fill
 from typing import Any
 
+from training.recording import FRONT_MATTER
 from training.stories.questions import ABILITIES
 
 SUMMARIES = {
@@ -14,19 +15,15 @@ SUMMARIES = {
     "of the same kind.",
 }
 
-CARD = """---
-license: mit
-language: en
-library_name: transformers
-pipeline_tag: text-generation
----
-
+CARD = (
+    FRONT_MATTER
+    + """
 # {model}
 
 {summary}
 
-Trained from nothing by `python -m training.stories train --seed {seed}` (part of the interp
-repository) in {minutes:.0f} minutes on {threads} thread(s) of a busy CPU.
+Trained from nothing by `python -m training.stories train --seed {seed} --out FOLDER` (part of the
+interp repository) in {minutes:.0f} minutes on {threads} thread(s) of a busy CPU.
 
 - **Architecture**: `LlamaForCausalLM`, {layers} layers, {heads} query heads on {kv_heads}
   key-value heads of {d_head} dimensions, d_model {d_model}, MLPs of {d_mlp}, vocabulary {vocab:,},
@@ -91,6 +88,7 @@ The beginning of an unseen text, and how the model goes on, with the most probab
 
 `training.json` has the recipe, versions, hashes, the loss curve, and the numbers above.
 """
+)
 
 
 def text(record: dict[str, Any], summary: str = "") -> str:

@@ -17,6 +17,7 @@ from transformers import LlamaForCausalLM
 from interp.bundled.special_tokens import BOS, PAD
 from interp.core.intervals import share_interval
 from interp.core.statistics import RatioBootstrap
+from training.measure import token_losses
 from training.stories import words
 from training.stories.raven import RAVEN, SUBJECTS, Addressee, Subject, questions
 from training.stories.texts import UNSEEN_TEXTS, stories
@@ -143,9 +144,8 @@ def losses_of(
     """
     found = []
     for text in texts:
-        ids = torch.tensor([[*tokenizer(text)["input_ids"], BOS]])
-        logits = model(ids).logits[0, :-1]
-        found.append([float(cross_entropy(logits, ids[0, 1:], reduction="sum")), len(logits)])
+        losses = token_losses(model, torch.tensor([[*tokenizer(text)["input_ids"], BOS]]))
+        found.append([float(losses.sum()), losses.numel()])
     return np.array(found)
 
 

@@ -2,14 +2,14 @@
 
     python -m training.stories train --out FOLDER
 
-takes about 45 minutes on one core and writes the model, its tokenizer, eight checkpoints, the
+takes about 40 minutes on one core and writes the model, its tokenizer, eight checkpoints, the
 record of the training and the model card. Stopped and started again, it goes on where it was. The
 same seed with the same versions on the same machine gives the same weights bit for bit; elsewhere
 floats are summed in another order and the weights differ slightly.
 
 The first steps read pieces of texts and blocks of random tokens that repeat, until heads copy. On
-texts alone a model of this size takes names for one word: after 12 million tokens it guessed the
-gender of a pronoun at chance, because 65 names are alike but for what copies them.
+texts alone a model of this size did not learn names in 12 million tokens: it had he or she right in
+67 of 112 pronouns of unseen texts (by chance 56).
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ from jaxtyping import Int
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import cross_entropy
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 from interp.bundled.special_tokens import BOS, PAD
 from interp.core.errors import LoadError, OptionError
+from interp.core.files import write_atomically
 from training.batches import repeats
 from training.recording import pace, save_rounded, versions
 from training.stories.texts import Story, generator_hash, stories, story
 from training.stories.tokens import save_tokenizer, train_tokenizer
-from training.train import own_torch
+from training.train import build_model, own_torch
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -88,25 +89,7 @@ class Recipe:
 
 def build(recipe: Recipe, vocabulary: int) -> LlamaForCausalLM:
     """The untrained model, from torch's current random state."""
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=vocabulary,
-            hidden_size=recipe.d_model,
-            intermediate_size=recipe.d_mlp,
-            num_hidden_layers=recipe.layers,
-            num_attention_heads=recipe.heads,
-            num_key_value_heads=recipe.kv_heads,
-            head_dim=recipe.d_head,
-            max_position_embeddings=recipe.context,
-            rope_parameters={"rope_type": "default", "rope_theta": recipe.rope_theta},
-            tie_word_embeddings=False,
-            initializer_range=0.04,
-            bos_token_id=BOS,
-            eos_token_id=BOS,
-            pad_token_id=PAD,
-            dtype="float32",
-        )
-    )
+    model = build_model(recipe, vocabulary, std=0.04, end=BOS)
     torch.nn.init.normal_(model.model.embed_tokens.weight, std=recipe.embedding_std)
     return model
 
@@ -269,6 +252,34 @@ class Course:
         self.step, self.seconds, self.tokens = told["step"], told["seconds"], told["tokens"]
         self.curve = told["curve"]
 
+    def finish(self, about: dict[str, Any], threads: int) -> dict[str, Any]:
+        """Write the model and the record of its training, and return the record."""
+        recipe, model = self.recipe, self.model
+        record = {
+            **about,
+            "recipe": asdict(recipe) | {"steps": recipe.steps},
+            "vocab": model.config.vocab_size,
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "tokens": self.tokens,
+            "seconds": round(self.seconds, 1),
+            "threads": threads,
+            "versions": versions(),
+            **save_rounded(model, self.folder, STORED),
+            "loss_curve": self.curve,
+        }
+        written = json.dumps(record, indent=1) + "\n"
+        write_atomically(self.folder / "training.json", written.encode())
+        self.state.unlink()
+        return record
+
+
+def require_step(recipe: Recipe) -> None:
+    """Raise OptionError if there are too few texts for a step."""
+    if recipe.texts < recipe.rows:
+        raise OptionError(
+            f"{recipe.texts} texts at {recipe.rows} a step make no step; give {recipe.rows} or more"
+        )
+
 
 def train(
     recipe: Recipe, seed: int, threads: int, out: Path, log: Callable[[str], None] = print
@@ -281,10 +292,7 @@ def train(
     """
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise OptionError(f"a training has no seed {seed!r}; give a whole number from 0")
-    if recipe.texts < recipe.rows:
-        raise OptionError(
-            f"{recipe.texts} texts at {recipe.rows} a step make no step; give {recipe.rows} or more"
-        )
+    require_step(recipe)
     out.mkdir(parents=True, exist_ok=True)
     with own_torch(seed, threads):
         tokenizer = train_tokenizer()
@@ -299,20 +307,6 @@ def train(
             tokenizer.save_pretrained(folder)
 
         course.run(lessons(tokenizer, recipe, seed), look, log)
-        record = {
-            "model": "stories" if seed == 0 else f"stories-seed{seed}",
-            "seed": seed,
-            "recipe": asdict(recipe) | {"steps": recipe.steps},
-            "generator": generator_hash(),
-            "vocab": len(tokenizer),
-            "parameters": sum(p.numel() for p in model.parameters()),
-            "tokens": course.tokens,
-            "seconds": round(course.seconds, 1),
-            "threads": threads,
-            "versions": versions(),
-            **save_rounded(model, out, STORED),
-            "loss_curve": course.curve,
-        }
-        (out / "training.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        course.state.unlink()
-        return record
+        name = "stories" if seed == 0 else f"stories-seed{seed}"
+        about = {"model": name, "seed": seed, "generator": generator_hash()}
+        return course.finish(about, threads)

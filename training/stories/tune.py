@@ -24,12 +24,19 @@ from transformers import LlamaForCausalLM
 
 from interp.core.errors import OptionError
 from interp.core.files import write_atomically
-from training.recording import save_rounded, versions, weights_sha256
+from training.recording import weights_sha256
 from training.stories import raven
 from training.stories.raven_answers import compared, pairs
 from training.stories.texts import Story, generator_hash, stories
 from training.stories.tokens import load_tokenizer, save_tokenizer
-from training.stories.train import FAR, STORED, Course, Recipe, batches, with_repeats
+from training.stories.train import (
+    FAR,
+    Course,
+    Recipe,
+    batches,
+    require_step,
+    with_repeats,
+)
 from training.train import own_torch
 
 RECIPE = Recipe(early=0, texts=4200, learning_rate=5e-4, warmup=20, checkpoints=(), saved_every=50)
@@ -81,10 +88,7 @@ def fine_tune(
     """
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < SEEDS:
         raise OptionError(f"a fine-tune has no seed {seed!r}; give a whole number below {SEEDS}")
-    if recipe.steps < 1:
-        raise OptionError(
-            f"{recipe.texts} texts at {recipe.rows} a step make no step; give {recipe.rows} or more"
-        )
+    require_step(recipe)
     out.mkdir(parents=True, exist_ok=True)
     with own_torch(seed, threads):
         tokenizer = load_tokenizer(base)
@@ -101,22 +105,8 @@ def fine_tune(
         whole = batches(tokenizer, mixed(recipe.texts, seed), recipe.rows, seed)
         rows = with_repeats(whole, recipe.repeats, len(tokenizer), seed)
         course.run(rows, lambda step: None, log)
-        record = {
-            "model": "stories-raven" if seed == 0 else f"stories-raven-seed{seed}",
-            **origin,
-            "recipe": asdict(recipe) | {"steps": recipe.steps},
-            "vocab": len(tokenizer),
-            "parameters": sum(p.numel() for p in model.parameters()),
-            "tokens": course.tokens,
-            "seconds": round(course.seconds, 1),
-            "threads": threads,
-            "versions": versions(),
-            **save_rounded(model, out, STORED),
-            "loss_curve": course.curve,
-        }
-        (out / "training.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        course.state.unlink()
-        return record
+        name = "stories-raven" if seed == 0 else f"stories-raven-seed{seed}"
+        return course.finish({"model": name, **origin}, threads)
 
 
 def main() -> None:

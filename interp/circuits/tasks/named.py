@@ -17,7 +17,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interp.circuits.tasks.template_file import LEAST_PAIRS, count_pairs, read_templates
+from interp.circuits.tasks.template_file import (
+    LEAST_PAIRS,
+    TemplateFile,
+    count_pairs,
+    read_templates,
+)
 from interp.core.errors import OptionError, UnknownName
 from interp.core.resources import folder
 
@@ -143,7 +148,7 @@ TASKS: dict[str, About] = {
         "log odds that the next token begins a refusal",
     ),
 }
-_STORIES = {
+_STORIES: dict[str, tuple[str, tuple[str, ...], str]] = {
     "owner": (
         "who has a thing that one person gave to another",
         ("giver", "receiver", "end"),
@@ -182,10 +187,9 @@ _PLANTED: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
-def _story_texts(name: str) -> tuple[str, ...]:
-    """Return the templates of a task in the sentences of `training/stories`."""
-    file = read_templates(folder("data") / "stories" / f"{name}.toml")
-    return tuple(each.clean for each in file.templates)
+def story_templates(name: str) -> TemplateFile:
+    """Read the templates of a task in the sentences of `training/stories`."""
+    return read_templates(folder("data") / "stories" / f"{name}.toml")
 
 
 def _known() -> dict[str, About]:
@@ -194,8 +198,8 @@ def _known() -> dict[str, About]:
     from interp.planted.trained import SEVERAL_TASKS, TRAINED
 
     tasks = {
-        f"stories:{name}": About(summary, roles, metric, _story_texts(name))
-        for name, (summary, roles, metric) in _STORIES.items()
+        f"stories:{name}": About(*about, tuple(x.clean for x in story_templates(name).templates))
+        for name, about in _STORIES.items()
     }
     tasks |= {
         f"planted:{name}": About(PLANTED[name], roles, metric, model=f"planted:{name}")

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 from interp.causal.measures import logit_difference
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.tasks.filtered_pairs import CandidatePair, from_templates
-from interp.circuits.tasks.template_file import read_templates
+from interp.circuits.tasks.named import story_templates
 from interp.circuits.tasks.wording import require
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts
-from interp.core.resources import folder
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 def make(model: Model, n: int, seed: int, templates: Sequence[int], name: str) -> ContrastTask:
     """Make pairs that differ, of the chosen templates; raises PromptError for too few words."""
     require(model, n)
-    whole = read_templates(folder("data") / "stories" / f"{name}.toml")
+    whole = story_templates(name)
     file = replace(whole, templates=tuple(whole.templates[i] for i in templates))
     pairs, dropped = dict[tuple[tuple[int, ...], ...], CandidatePair](), Counter[str]()
     for candidate in from_templates(model, file, n, seed):
@@ -40,7 +39,7 @@ def make(model: Model, n: int, seed: int, templates: Sequence[int], name: str) -
             " ask for fewer, or use a model whose tokenizer keeps these words whole"
         )
     kept = list(pairs.values())
-    answers = [each.answers or (0, 0) for each in kept]
+    answers = [each.answers for each in kept if each.answers is not None]
     task = logit_difference(
         model,
         Prompts(tuple(each.ids[0] for each in kept), f"texts of stories:{name}"),

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from interp import bundled
 from interp.cli.making import command
 from interp.cli.run import Run
 from interp.cli.stored import stored_profile
@@ -107,7 +106,7 @@ def _measured(
             said = effect_sentences(about.get("effect", {}), about.get("writes", {}))
             run.say("\n".join(text_block("", " ".join(said))))
     texts = [text.tolist() for text in described.texts]
-    texts = texts or corpus or bundled.own_texts(model.name) or BUNDLED
+    texts = texts or corpus or (None if described.provenance["text"].get("own") else BUNDLED)
     if context := _context(model, head, texts, verbose, progress):
         run.say("\n".join(context))
     return described

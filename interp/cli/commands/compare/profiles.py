@@ -58,9 +58,9 @@ def profiles(
     """Compare what heads do on text in A and B: behaviours gained, lost and grown, by head.
 
     A and B are folders that `interp profile -o DIR` wrote, or models, which are profiled on the
-    same documents first, by default the bundled ones (with `sampled` each on its own). Differences
-    are B minus A, paired over documents where both profiles read the same ones, with p corrected
-    over all heads and behaviours.
+    same documents first: by default those that come with A or B, else the bundled texts (with
+    `sampled` each on its own). Differences are B minus A, paired over documents where both profiles
+    read the same ones, with p corrected over all heads and behaviours.
 
     Args:
         sources: two folders or models.
