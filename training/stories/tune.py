@@ -4,9 +4,12 @@
     python -m training.stories.tune measure --base FOLDER --tuned FOLDER --out raven.json
     python -m training.stories.tune pairs --base FOLDER --out pairs.jsonl
 
-The training takes under five minutes on one core. Half of its texts are plain stories that no
-other training reads, half have a question to the raven or, in the same words, to somebody else.
-Stopped and started again, it goes on where it was.
+Half of its texts are plain stories that no other training reads, half have a question to the raven
+or, in the same words, to somebody else. Stopped and started again, it goes on where it was.
+
+On bundled:stories the 300 steps of this recipe (238 s on one busy core) do not teach it: asked
+who has a thing, the raven names the former owner in .32 [.28, .37] of 500 unseen texts (.21
+before), and so do people of a trade, .32 [.28, .36] (.20 before). No fine-tune is bundled.
 """
 
 from __future__ import annotations
