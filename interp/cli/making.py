@@ -67,7 +67,7 @@ def command(
     *,
     over: Literal["models", "model", "all", "sources", "nothing"] = "model",
     arguments: tuple[str, ...] = (),
-    usual: str = "",
+    usual: str = "bundled:stories",
     also: Mapping[str, tuple[str, ...]] | None = None,
     omit: tuple[str, ...] = (),
     options: Mapping[str, Spelling] | None = None,
@@ -96,7 +96,7 @@ def command(
             once, and the function loads them; "nothing": once, without a model.
         arguments: metavars of "all" and "sources", such as A and B..., and parameters that
             are arguments, in small letters.
-        usual: the model if none is given.
+        usual: the model of "model" and "models" if none is given; "" if one has to be given.
         also: functions whose parameters are passed on as keywords, with the names of these.
         omit: parameters that are no options.
         options: what is special about an option, by its parameter.
@@ -203,7 +203,7 @@ def _made(
         function.name,
         callback=callback,
         params=[*params, *loads, *settings],
-        help="\n\n".join(filter(None, (function.doc, help))),
+        help="\n\n".join(filter(None, (function.doc, help, _without_model(declared, help)))),
         epilog=f"Example: {example}" if example else None,
     )
 
@@ -219,7 +219,7 @@ def _models(declared: CommandDeclaration) -> list[click.Argument]:
                 nargs=-1 if many else 1,
                 required=not declared.usual,
                 type=MODEL_NAME,
-                metavar="MODEL..." if many else "MODEL",
+                metavar=("[MODEL]" if declared.usual else "MODEL") + "..." * many,
                 callback=checked_sources if many else _one_source,
             )
         ]
@@ -237,6 +237,13 @@ def _models(declared: CommandDeclaration) -> list[click.Argument]:
     ]
 
 
+def _without_model(declared: CommandDeclaration, help: str) -> str:
+    """Return the sentence of a command's help about its usual model, unless the help has one."""
+    if declared.over not in ("model", "models") or _metavars(declared) or not declared.usual:
+        return ""
+    return "" if declared.usual in help else f"Without a MODEL: {declared.usual}."
+
+
 def _metavars(declared: CommandDeclaration) -> list[str]:
     """Return the arguments that are models; those in small letters are parameters."""
     return [name for name in declared.arguments if not name.islower()]
@@ -247,7 +254,7 @@ def _given(declared: CommandDeclaration, values: dict[str, Any]) -> tuple[str, .
     if declared.over == "nothing":
         return ()
     if not (metavars := _metavars(declared)):
-        return values.pop("sources") or (declared.usual,)
+        return values.pop("sources")
     sources: list[str] = []
     for i in range(len(metavars)):
         value = values.pop(f"sources{i}")
@@ -255,8 +262,10 @@ def _given(declared: CommandDeclaration, values: dict[str, Any]) -> tuple[str, .
     return tuple(sources)
 
 
-def _one_source(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str]:
-    return (checked_source(context, parameter, value),)
+def _one_source(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> tuple[str, ...]:
+    return () if value is None else (checked_source(context, parameter, value),)
 
 
 def _outputs(declared: CommandDeclaration) -> list[click.Option]:

@@ -138,12 +138,25 @@ class Run:
 
     def check(self) -> None:
         """Refuse what does not fit, before torch is imported; raises InterpError."""
+        if not self.sources and self.declared.over in ("model", "models"):
+            self.take_usual()
+        if "task" in self.values and not self.stated("task"):
+            from interp.circuits.tasks.named import own_task
+
+            [own, *others] = {own_task(source) for source in self.sources}
+            self.values["task"] = (not others and own) or self.values["task"]
         for each in self.declared.inputs.values():
             each.check(self)
         if self.out is not None and self.declared.in_folder:
             self.loading.require_storable(self.out)
         if self.declared.check is not None:
             self.declared.check(self)
+
+    def take_usual(self) -> None:
+        """Take the model that is used if none is given, and say so."""
+        self.sources = (self.declared.usual,)
+        if self.form is None:  # before imports that take seconds
+            self.voice.note(f"no MODEL given: {self.declared.usual}; others: interp list models")
 
     def go(self) -> int:
         """Call the function for every model, print and write; return the exit code.

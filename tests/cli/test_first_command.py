@@ -52,7 +52,7 @@ def test_it_says_at_once_what_is_scored_and_where_others_are_listed(run, monkeyp
     empty = type("Sweep", (), nothing)()
     monkeypatch.setattr(batch_module.ScoreSweep, "empty", empty, raising=False)
     said = run("score").stderr.splitlines()[0]
-    assert said == f"interp: scoring bundled:{bundled.names()[0]}; others: interp list models"
+    assert said == f"interp: no MODEL given: bundled:{bundled.names()[0]}; others: interp list models"
     assert run("score", "-q").stderr == ""
 
 
@@ -99,14 +99,15 @@ def test_without_numba_the_note_names_the_extra(run, monkeypatch) -> None:
     assert f"PyTorch operations read long prompts, which is slower: {why}" in shown.stderr
 
 
-def test_the_first_line_comes_before_torch_is_imported() -> None:
+@pytest.mark.parametrize("words", [["score"], ["profile"], ["circuit", "-n", "8"]], ids=" ".join)
+def test_the_first_line_comes_before_torch_is_imported(words: list[str]) -> None:
     code = (
-        "import sys, interp.cli.commands.score as score\n"
+        "import sys, interp.cli.progress as progress\n"
         "from interp.cli.main import main\n"
         "def say(text, err):\n"
         "    sys.exit('torch was imported' if 'torch' in sys.modules else 0)\n"
-        "score.say = say\n"
-        "main(['score'])\n"
+        "progress.say = say\n"
+        f"main({words})\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

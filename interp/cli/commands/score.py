@@ -13,7 +13,7 @@ from interp.cli.progress import say_scores
 from interp.cli.run import Input, Run
 from interp.cli.stopping import INTERRUPTED
 from interp.cli.vocabulary import FROM_0, FROM_1, Spelling
-from interp.cli.wrapping import print_rows, print_text, say
+from interp.cli.wrapping import print_rows, print_text
 from interp.cli.wrong_models import require_one_known
 from interp.core.errors import OptionError, StoreError
 from interp.core.order import BY
@@ -41,14 +41,7 @@ def _check(run: Run) -> None:
     if _pictures(run) and (values["prompt_file"] or values["max_length"]):
         raise OptionError("--image and --audio exclude --file and --max-length")
     if not run.sources:
-        from interp import bundled
-
-        names = bundled.names()
-        if not names:
-            raise OptionError("this installation has no bundled models; name a model to score")
-        run.sources = (f"bundled:{names[0]}",)
-        if not run.voice.quiet and run.form is None:  # before imports that take seconds
-            say(f"interp: scoring {run.sources[0]}; others: interp list models", err=True)
+        run.take_usual()
         run.out = DEFAULT_OUT if run.out is None and run.form is None else run.out
     else:
         require_one_known(run.sources)

@@ -57,6 +57,7 @@ def _check(run: Run) -> None:
 
 
 @command(
+    usual=OWN,
     inputs={"pairs": Input(_pairs, ("pairs", "n"), _check)},
     options={
         "pairs": Spelling(

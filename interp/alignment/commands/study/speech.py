@@ -45,6 +45,7 @@ def _require(run: Run) -> None:
 
 
 @command(
+    usual="",
     inputs={"recordings": Input(_asked, ("recordings", "audio", "text"), _require)},
     options={
         "recordings": Spelling(

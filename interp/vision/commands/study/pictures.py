@@ -32,6 +32,7 @@ def _check(run: Run) -> None:
 
 
 @command(
+    usual="",
     inputs={"inputs": Input(lambda run: _asked(run).inputs(run.model), OF_PROMPTS, _check)},
     options={
         "text": Spelling(multiple=True, help="Text beside each picture or sound, or one for all."),

@@ -39,6 +39,7 @@ def _check(run: Run) -> None:
 
 
 @command(
+    usual="bundled:shapes",
     inputs={"pictures": Input(_pictures, OF_IMAGES)},
     options={
         "image": Spelling(
