@@ -5,6 +5,7 @@
     path("induction")  folder of one, as `transformers` reads it
     checkpoints("induction")  folders of moments of its training, by step
     own_texts("stories")   file of texts that it was not trained on, if one comes with it
+    own_task("bundled:stories")  task that it is asked if none is named
 
 Neither imports torch. Each folder holds config, weights (safetensors, rounded to 16 bits and loaded
 in float32), tokenizer or image preprocessor, `training.json` (the training run and how the heads
@@ -45,6 +46,11 @@ def own_texts(source: str) -> Path | None:
     """Return the file of held-out texts of a bundled model, by its name or folder; else None."""
     file = HERE / source.removeprefix("bundled:") / "held_out.jsonl"
     return file if file.parent.parent == HERE and file.is_file() else None
+
+
+def own_task(source: str) -> str | None:
+    """Return the task of `interp circuit` that a bundled model is asked by default; else None."""
+    return "stories:owner" if source == "bundled:stories" else None
 
 
 @cache

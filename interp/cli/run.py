@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from interp.bundled import own_task
 from interp.cli.context import command_name
 from interp.cli.progress import Voice
 from interp.cli.stopping import INTERRUPTED
@@ -140,9 +141,8 @@ class Run:
         """Refuse what does not fit, before torch is imported; raises InterpError."""
         if not self.sources and self.declared.over in ("model", "models"):
             self.take_usual()
-        if "task" in self.values and not self.stated("task"):
-            from interp.circuits.tasks.named import own_task
-
+        of_random_tokens = any(self.values.get(name) for name in ("measure", "max_length"))
+        if "task" in self.values and not self.stated("task") and not of_random_tokens:
             [own, *others] = {own_task(source) for source in self.sources}
             self.values["task"] = (not others and own) or self.values["task"]
         for each in self.declared.inputs.values():

@@ -52,7 +52,9 @@ def test_it_says_at_once_what_is_scored_and_where_others_are_listed(run, monkeyp
     empty = type("Sweep", (), nothing)()
     monkeypatch.setattr(batch_module.ScoreSweep, "empty", empty, raising=False)
     said = run("score").stderr.splitlines()[0]
-    assert said == f"interp: no MODEL given: bundled:{bundled.names()[0]}; others: interp list models"
+    assert (
+        said == f"interp: no MODEL given: bundled:{bundled.names()[0]}; others: interp list models"
+    )
     assert run("score", "-q").stderr == ""
 
 
@@ -111,3 +113,12 @@ def test_the_first_line_comes_before_torch_is_imported(words: list[str]) -> None
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_without_a_model_the_language_model_is_asked_a_task_of_its_own(run) -> None:
+    words = ["importance", "ablate", "-n", "6", "--null", "none", "-q"]
+    shown = run(*words).stdout
+    assert shown.startswith("bundled:stories\n")
+    assert "the task stories:owner is" in shown
+    tokens = run(*words, "--max-length", "16").stdout
+    assert "the task second_copy_loss is" in tokens, "a length is that of random tokens"

@@ -44,7 +44,7 @@ def test_every_note_has_a_sentence_or_is_left_out(importances) -> None:
             for key in found.notes:
                 assert key not in LEFT_OUT or key not in line
                 assert not line.startswith(f"{key.replace('_', ' ')}:"), f"{name}: {line}"
-            assert "_" not in line
+            assert "_" not in line.replace("second_copy_loss", ""), "the name of a task is as it is"
             assert "nan" not in line.split()
 
 
@@ -75,8 +75,8 @@ def test_the_sentences_say_what_the_notes_say(importances) -> None:
     alone = importances["ablation"]
     clean, none = alone.notes["v_clean"], alone.notes["v_none"]
     assert told["ablation"] == (
-        f"the task is {clean:.4g} nats/token with all heads and {none:.4g} with none;"
-        f" without L0H3 alone it is {clean + alone.score.max():.4g}"
+        f"the task second_copy_loss is {clean:.4g} nats/token with all heads and {none:.4g} with"
+        f" none; without L0H3 alone it is {clean + alone.score.max():.4g}"
     )
     residual = abs(importances["gradients"].notes["completeness_residual"])
     assert f"joint effect of all heads by {residual:.4g} nats/token on average" in told["gradients"]

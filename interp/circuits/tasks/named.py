@@ -280,12 +280,6 @@ def make_contrast(
     return task
 
 
-def own_task(model: str) -> str | None:
-    """Return the first task that comes with a model of the package, by the model's name."""
-    own = [task for task, about in TASKS.items() if about.model == model]
-    return own[0] if own else {"bundled:stories": "stories:owner"}.get(model)
-
-
 def contrast_of(model: Model, task: Any) -> ContrastTask:
     """Return a contrast task unchanged, or make it from its name or file."""
     if isinstance(task, str | Path):

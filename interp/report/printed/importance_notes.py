@@ -40,7 +40,8 @@ def explained_notes(found: Importance) -> list[str]:
 def _task_values(found: Importance, notes: dict[str, Any], unit: str) -> str:
     """Return what the task is with all heads, with none, and without the first of the order."""
     clean, none = notes.pop("v_clean"), notes.pop("v_none")
-    sentence = f"the task is {short(clean)} {unit} with all heads and {short(none)} with none"
+    task = " ".join(["the task", *filter(None, [found.provenance.get("task")])])
+    sentence = f"{task} is {short(clean)} {unit} with all heads and {short(none)} with none"
     if found.of != "removal" or not len(found.players.labels):
         return sentence
     first = found.order()[0]

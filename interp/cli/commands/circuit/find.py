@@ -112,7 +112,8 @@ def find(
 
     \b
     Tasks: induction (random tokens), ioi, greater_than, subject_verb,
-    docstring; planted:NAME, compiled:NAME and trained:NAME on the models of these
+    docstring; stories:owner (the default for bundled:stories), stories:pronoun,
+    stories:recipient; planted:NAME, compiled:NAME and trained:NAME on the models of these
     names, whose circuit is known;
     FILE.jsonl: user-supplied pairs, lines of {"prompt": ..., "corrupted": ...,
     "answer": ..., "wrong": ...}; FILE.toml: templates with slots, see
