@@ -71,7 +71,7 @@ def attention_warning() -> str:
 def checkpoints(name: str) -> dict[int, Path]:
     """Return the folders of the checkpoints of a bundled model by training step, itself the last.
 
-    Checkpoints are stored in float16; see `checkpoints.json` beside them. An installed wheel holds
+    Checkpoints are stored in 16 bits; see `checkpoints.json` beside them. An installed wheel holds
     the curves of their scores, `emergence.json`, but not their weights.
     """
     home = path(name)

@@ -60,17 +60,20 @@ def test_there_is_one_to_begin_with():
         bundled.path("inductoin")
 
 
-def test_checkpoints_are_those_of_their_record():
-    home = bundled.path("induction") / "checkpoints"
+@pytest.mark.parametrize(
+    ("whose", "last", "size"), [("induction", 3000, 3.1e6), ("stories", 4596, 26e6)]
+)
+def test_checkpoints_are_those_of_their_record(whose, last, size):
+    home = bundled.path(whose) / "checkpoints"
     record = json.loads((home / "checkpoints.json").read_text())
-    found = bundled.checkpoints("induction")
-    assert [*found][-1] == 3000
+    found = bundled.checkpoints(whose)
+    assert [*found][-1] == last
     assert [x["step"] for x in record["checkpoints"]] == [*found][:-1]
     for each in record["checkpoints"]:
         weights = (found[each["step"]] / "model.safetensors").read_bytes()
         assert hashlib.sha256(weights).hexdigest() == each["weights_sha256"]
         assert each.get("largest_difference_float16", 0) < 2e-4
-    assert sum(x.stat().st_size for x in home.rglob("*") if x.is_file()) < 3.1e6
+    assert sum(x.stat().st_size for x in home.rglob("*") if x.is_file()) < size
 
 
 def test_folder_is_whole_and_its_weights_are_those_of_the_record(name):
@@ -102,9 +105,10 @@ def test_all_others_together_stay_under_two_megabytes():
 
 def test_weights_are_stored_in_half_precision_and_computed_in_single():
     folders = [bundled.path(name) for name in bundled.names()]
-    for folder in [*folders, *bundled.checkpoints("induction").values()]:
+    moments = [y for x in ("induction", "stories") for y in bundled.checkpoints(x).values()]
+    for folder in [*folders, *moments]:
         stored = load_file(folder / "model.safetensors")
-        half = torch.bfloat16 if folder.name == "stories" else torch.float16
+        half = torch.bfloat16 if "stories" in folder.parts else torch.float16
         assert {x.dtype for x in stored.values()} == {half}
         both = folder.name == "reorder"  # encoder and decoder
         kind = AutoModelForSeq2SeqLM if both else AutoModelForCausalLM
