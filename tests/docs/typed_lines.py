@@ -93,7 +93,8 @@ def lacks_argument(command: click.Command, words: list[str]) -> bool:
             skipped = not known.is_flag and not known.count
         else:
             given += 1
-    needed = [p for p in command.params if isinstance(p, click.Argument) and p.required]
+    arguments = [p for p in command.params if isinstance(p, click.Argument)]
+    needed = [p for p in arguments if p.required or p.name == "sources"]  # or the usual model
     return given < len(needed)
 
 

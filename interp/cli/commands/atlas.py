@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from interp.bundled import own_texts
 from interp.cli.making import command
 from interp.cli.name_types import STORED_METRIC_NAMES
 from interp.cli.run import Input, Run
@@ -100,7 +101,7 @@ def _profiled(
         "top": Spelling(type=FROM_1),
         "corpus": Spelling(
             help="File or folder of documents on which each MODEL is profiled, as by `interp "
-            "profile`. Repeatable; without it no MODEL is profiled."
+            "profile`. Repeatable; without it only a MODEL that comes with texts is profiled."
         ),
         "max_mb": Spelling(type=ABOVE_0, metavar="MB"),
     },
@@ -124,9 +125,10 @@ def atlas(
 
     Each argument is a folder that `interp` commands wrote with --out, a table of scores (.parquet,
     .csv, .json), or a MODEL, which is scored first. With --corpus every MODEL is profiled too, and
-    the page opens with what its heads do on that text; so it does for a folder with a profile.
-    Everything in a folder is on the page: profiles, scores, roles of heads, ablations, circuits,
-    pruning, checks, trees, attributions, comparisons. The page is one file that works offline.
+    without it bundled:stories, which comes with texts; the page then opens with what its heads do
+    on that text, as for a folder with a profile. Everything in a folder is on the page: profiles,
+    scores, roles of heads, ablations, circuits, pruning, checks, trees, attributions, comparisons.
+    The page is one file that works offline.
 
     Args:
         sources: results and models.
@@ -154,11 +156,15 @@ def atlas(
         run.failed = len(batch.failed)
         if batch.failed and not contents.scores:
             return
-    if corpus is not None:
-        names = source_labels(models)
-        _profiled(
-            run, contents, names, corpus, resume, {"n_documents": n_documents, "progress": progress}
-        )
+    profiled = models if corpus is not None else [x for x in models if own_texts(x)]
+    _profiled(
+        run,
+        contents,
+        source_labels(profiled),
+        corpus,
+        resume,
+        {"n_documents": n_documents, "progress": progress},
+    )
     document = atlas_of(contents, command=as_given(), named=top)
     for note in document.get("notes", []):
         run.voice.note(note)
