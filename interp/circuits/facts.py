@@ -194,6 +194,23 @@ def _of_text(model: Model, text: str, subject: str, where: str) -> tuple[tuple[i
     return ids, range(inside[0], inside[-1] + 1)
 
 
+def told_facts(model: Model, task: str, role: str, n: int = 32) -> list[Fact]:
+    """Return prompts of a task that tell the answer: the subject is where they do.
+
+    Args:
+        model: The model that the prompts are for.
+        task: A task of `interp circuit`, such as "stories:owner".
+        role: The position of the answer in its prompts, such as "receiver".
+        n: Number of prompts.
+    """
+    from interp.circuits.tasks import make_contrast
+
+    pairs = make_contrast(model, task, n=n)
+    places = [roles[role] for roles in pairs.roles]
+    prompts = zip(pairs.clean.ids, places, strict=True)
+    return [Fact(tuple(ids), (at, at + 1), model.tokenizer.decode(ids[at])) for ids, at in prompts]
+
+
 def capitals() -> list[Fact]:
     """Return the facts of the task `known_fact`: countries and their capitals."""
     from interp.circuits.tasks.fact_pairs import CAPITALS

@@ -14,7 +14,7 @@ import interp
 from interp import planted
 from interp.circuits.causal_traces import trace_rows
 from interp.circuits.causal_tracing import causal_tracing
-from interp.circuits.facts import Fact, place_facts, read_facts
+from interp.circuits.facts import Fact, place_facts, read_facts, told_facts
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.result_rows import ResultRows
 
@@ -357,3 +357,18 @@ def test_a_run_starts_at_the_restored_layer_and_computes_one_logit_row(knowing) 
         "upper": once + 2 * each,
         "logits": once + 2 * each,
     }
+
+
+def test_a_story_holds_who_got_a_thing_where_it_says_so() -> None:
+    model = interp.load("bundled:stories")
+    facts = told_facts(model, "stories:owner", "receiver", n=8)
+    for fact in facts:
+        names = [model.tokenizer.decode(token).strip() for token in fact.prompt]
+        [_, last] = [at for at, name in enumerate(names) if name == fact.answer.strip()]
+        assert fact.subject == (last, last + 1), "nobody names the receiver after the gift"
+    traced = causal_tracing(model, facts, "stream", n_samples=2)
+    assert traced.clean.mean() > 0.7
+    assert traced.corrupted.mean() < 0.2
+    at = shares(traced)
+    assert at[1, "last subject"] > 0.8
+    assert max(at[1, place] for place in ("before subject", "further", "last")) < 0.1

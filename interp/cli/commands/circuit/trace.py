@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from interp.bundled import own_task
 from interp.cli.inputs import CONTRAST
 from interp.cli.making import command
 from interp.cli.run import Run
@@ -58,8 +59,9 @@ def trace(
 
     Noise on the subject makes the model lose the answer; each place is restored alone. FILE holds
     lines of {"prompt": "The Eiffel Tower is in", "subject": "Eiffel Tower"}, each perhaps with an
-    "answer", or a .json list of them; without it, capitals of countries. Facts whose answer the
-    model does not predict are left out.
+    "answer", or a .json list of them; without it, capitals of countries, and of bundled:stories who
+    has a thing, where its story says to whom it was given. Facts whose answer the model does not
+    predict are left out.
 
     Args:
         facts: file of facts.
@@ -68,9 +70,15 @@ def trace(
         n: trace only the first facts.
     """
     from interp.circuits.causal_tracing import causal_tracing
-    from interp.circuits.facts import capitals, read_facts
+    from interp.circuits.facts import capitals, read_facts, told_facts
 
-    read = (capitals() if facts is None else read_facts(facts))[:n]
+    if facts is not None:
+        read = read_facts(facts)
+    elif (task := own_task(run.sources[0])) is not None:
+        read = told_facts(model, task, "receiver")
+    else:
+        read = capitals()
+    read = read[:n]
     for site in dict.fromkeys(sites or (("stream",) if "sever" in options else SITES)):
         traced = causal_tracing(model, read, site, **options)
         yield traced
