@@ -25,7 +25,7 @@ sys.path.insert(0, str(HERE))  # its neighbours, however it is called
 
 import design_page  # noqa: E402 - after the line above
 
-HEAD = "bundled-induction/L1H0"
+HEAD = "bundled-stories/L3H4"
 BESIDE = """<body style="margin:0"><iframe src="parts.html" style="color-scheme:light"></iframe>
 <iframe src="parts.html" style="color-scheme:dark"></iframe>
 <style>iframe {width: 49.5%; height: 1990px; border: 0}</style>"""
