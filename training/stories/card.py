@@ -11,9 +11,10 @@ from training.stories.questions import ABILITIES
 SUMMARIES = {
     "stories": "A four-layer language model that writes short English texts of a small world, "
     "trained on texts in which the truth of every word is known.",
-    "stories-seed1": "bundled:stories trained again from nothing with another seed, on other texts "
-    "of the same kind.",
 }
+OF_A_SEED = (
+    "bundled:stories trained again from nothing with another seed, on other texts of the same kind."
+)
 
 CARD = (
     FRONT_MATTER
@@ -107,7 +108,7 @@ def text(record: dict[str, Any], summary: str = "") -> str:
         rows=recipe["rows"] + recipe["repeats"],
         **{k: record[k] for k in ("model", "seed", "threads", "vocab", "parameters", "tokens")},
         stored=record["stored"],
-        summary=summary or SUMMARIES[record["model"]],
+        summary=summary or SUMMARIES.get(record["model"], OF_A_SEED),
         minutes=record["seconds"] / 60,
         generator=record["generator"][:12],
         can=_can(tasks),
