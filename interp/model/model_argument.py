@@ -100,7 +100,7 @@ def _name(source: str | Path) -> str:
 def _wrong(x: Any) -> str:
     return (
         f"{type(x).__name__} is not a model; give what interp.load returns, a name such as"
-        " 'bundled:induction', a folder, a hub id or a Hugging Face model, or a list of these"
+        " 'bundled:stories', a folder, a hub id or a Hugging Face model, or a list of these"
     )
 
 

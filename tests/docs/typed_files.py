@@ -262,8 +262,8 @@ def scored(*words: str) -> Callable[[Path], None]:
 
 
 RESULTS = (
-    "score bundled:induction -m induction,previous_token --random 2 -o {path}",
-    "profile bundled:induction --set n_documents=24 -o {path}",
+    "score bundled:stories -m induction,previous_token --random 2 -o {path}",
+    "profile bundled:stories --set n_documents=24 -o {path}",
 )
 
 
@@ -338,7 +338,7 @@ FILES: dict[str, Callable[[Path], None]] = {
     "folder": gates,
     **dict.fromkeys(("results", "FOLDER"), scored(*RESULTS)),
     "TREE": scored(
-        "profile bundled:induction --set n_documents=24 -o {path}.profile",
+        "profile bundled:stories --set n_documents=24 -o {path}.profile",
         "results headvis {path}.profile -o {path}",
     ),
     "results-base": profiled("base"),

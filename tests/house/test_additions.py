@@ -134,7 +134,7 @@ def test_each_is_listed_helped_and_completed_without_heavy_imports(package_copy)
     assert "by_layer (head): Rank heads by their layer" in told[3]
     assert "Not for: models without an order" in told[4]
     assert "Not for: explanations" in told[5]
-    assert "Example: interp heads bundled:induction" in told[6]
+    assert "Example: interp heads bundled:stories" in told[6]
     assert "transformers|boxes|interp-engine|nnsight|transformer-lens" in told[7]
     assert "half|uniform-attention|zero" in told[15]
     assert told[8:15] == [

@@ -47,7 +47,7 @@ def _check(run: Run) -> None:
     },
     check=_check,
     text="interp.report.printed:nothing",
-    example="interp cache bundled:induction --budget 60% --save patterns",
+    example="interp cache bundled:stories --budget 60% --save patterns",
 )
 def cache(
     run: Run,

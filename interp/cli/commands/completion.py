@@ -9,7 +9,7 @@ import click
 from interp.cli.making import command
 from interp.cli.wrapping import print_rows
 
-# Otherwise bash would split bundled:induction into three words.
+# Otherwise bash would split bundled:stories into three words.
 _WORDS = "COMP_WORDBREAKS=${COMP_WORDBREAKS//:/}\n"
 GROUP = "Models and shell"
 

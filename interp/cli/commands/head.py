@@ -51,7 +51,7 @@ def _check(run: Run) -> None:
     },
     out=None,
     check=_check,
-    example="interp head bundled:induction L1H0",
+    example="interp head bundled:stories L3H1",
 )
 def head(
     run: Run,

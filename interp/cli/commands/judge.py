@@ -31,5 +31,5 @@ judge = command(
     out="file",
     check=_check,
     loading=("chat",),
-    example="interp judge bundled:induction L1H0=induction",
+    example="interp judge bundled:stories L2H5=previous",
 )

@@ -47,7 +47,7 @@ def _check(run: Run) -> None:
     out=None,
     loading=("chat",),
     check=_check,
-    example="interp mcp bundled:induction -o results",
+    example="interp mcp bundled:stories -o results",
 )
 def mcp(
     run: Run,

@@ -66,7 +66,7 @@ def _check(run: Run) -> None:
     },
     files=("profile.json", "profile.parquet", "profile.html"),
     check=_check,
-    example="interp profile bundled:induction --corpus stories.jsonl -o results",
+    example="interp profile bundled:stories --corpus stories.jsonl -o results",
 )
 def profile(
     run: Run,

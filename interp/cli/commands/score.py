@@ -100,7 +100,7 @@ def _check(run: Run) -> None:
     check=_check,
     help="Exit codes: 0 all scored; 1 a model or a write failed, the rest was done; 2 the command "
     "was wrong; 130 interrupted; 141 the reader of its output has gone; 143 terminated.",
-    example="interp score gpt2 bundled:induction -m induction,entropy -o results",
+    example="interp score gpt2 bundled:stories -m induction,entropy -o results",
 )
 def score(
     run: Run,

@@ -62,7 +62,7 @@ def _task(run: Run) -> Any:
     files=("steer.json", "steer.csv", "steer.html"),
     help="With --text the model writes on, once unchanged and once for each factor (0 by default): "
     "both texts stand side by side, with the first place where they part.",
-    example="interp steer bundled:induction --heads L1H0,L1H1 -o results",
+    example="interp steer bundled:stories --heads L3H0,L3H1 --task stories:recipient",
 )
 def steer(
     model: Model,

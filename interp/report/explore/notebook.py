@@ -47,7 +47,7 @@ class Explorer:
         OptionError: The model reads no text, or its patterns are not available here.
 
     Example:
-        Explorer("bundled:induction", "The cat sat on the mat. The cat")
+        Explorer("bundled:stories", "Anna had a kite. Tom had a drum. Anna")
     """
 
     def __init__(

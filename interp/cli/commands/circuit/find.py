@@ -81,7 +81,7 @@ def _check(run: Run) -> None:
     },
     check=_check,
     text="interp.report.printed:nothing",
-    example="interp circuit bundled:induction --task induction -o out",
+    example="interp circuit bundled:stories --task stories:recipient -o out",
 )
 def find(
     run: Run,

@@ -100,5 +100,5 @@ path = command(
         ),
     },
     out="file",
-    example="interp circuit path bundled:induction --task induction --route '*>1.0.k'",
+    example="interp circuit path bundled:stories --task stories:recipient --route '*>3.1.v'",
 )

@@ -98,7 +98,7 @@ def _rule(text: str) -> Any:
         "n": Spelling(default=16, help="Number of random prompts if no text is given."),
         "top": Spelling(type=FROM_1),
     },
-    example="interp circuit shares bundled:induction --heads L1H0 --position induction --set check",
+    example="interp circuit shares bundled:stories --heads L3H1 --position induction --set check",
 )
 def shares(
     run: Run,

@@ -64,5 +64,5 @@ quantised = command(
     check=_check,
     files=("quantised.json", "quantised.parquet", "quantised.csv"),
     text="interp.report.printed.quantised:quantised_text",
-    example="interp compare quantised bundled:induction --method int4 -o results",
+    example="interp compare quantised bundled:stories --method int4 -o results",
 )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     over="models",
     loading=("remote", "tp_plan"),
     also=GAME,
-    example="interp importance shapley bundled:induction --max-evaluations 256 -o results",
+    example="interp importance shapley bundled:stories --task stories:recipient -o results",
 )
 def shapley(
     run: Run,
@@ -66,7 +66,7 @@ def shapley(
     over="models",
     loading=("remote", "tp_plan"),
     also=GAME,
-    example="interp importance ablate bundled:induction --kind mean-position -o results",
+    example="interp importance ablate bundled:stories --task stories:recipient -o results",
 )
 def ablate(
     model: Model,

@@ -27,7 +27,7 @@ def _check(run: Run) -> None:
     also=GAME,
     options={"methods": Spelling(default="ablation,gate_gradient,aumann_shapley")},
     check=_check,
-    example="interp importance bundled:induction -m ablation,shapley -o results",
+    example="interp importance bundled:stories --task stories:recipient -o results",
 )
 def rank(
     run: Run,

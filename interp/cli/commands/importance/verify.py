@@ -29,7 +29,7 @@ def _write(run: Run) -> None:
     also=GAME,
     options={"top": Spelling(type=FROM_1), "n_random": Spelling(type=FROM_1)},
     after=_write,
-    example="interp importance verify bundled:induction -m induction --top 2",
+    example="interp importance verify bundled:stories -m induction --top 2",
 )
 def verify(
     run: Run,

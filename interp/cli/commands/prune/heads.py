@@ -46,7 +46,7 @@ def _check(run: Run) -> None:
         "rounds": Spelling(type=FROM_1, metavar="N"),
     },
     check=_check,
-    example="interp prune bundled:induction --method ablation --keep 8 --save smaller",
+    example="interp prune bundled:stories --method ablation --keep 16 --save smaller",
 )
 def heads(
     run: Run,

@@ -67,5 +67,5 @@ influence = command(
     after=_number,
     help="FILE is a .txt or .jsonl file; see `--random` for z. The file of --out has a line of "
     "JSON per text and is written once all are scored; an interrupted command resumes.",
-    example="interp texts influence bundled:induction --file texts.txt -m induction -o a.jsonl",
+    example="interp texts influence bundled:stories --file texts.txt -m induction -o a.jsonl",
 )

@@ -71,7 +71,7 @@ def _prompts(run: Run) -> tuple[Prompts, Prompts]:
     },
     check=_check,
     text="interp.report.printed.tables:lines_text",
-    example="interp train dictionary bundled:induction --layer 1 --set features -o dictionary",
+    example="interp train dictionary bundled:stories --layer 3 --set features -o dictionary",
 )
 def dictionary(
     run: Run,
