@@ -59,8 +59,9 @@ and the token after it, with the 95 % interval by resampling pairs, of all heads
 {attention}
 
 To the raven the fine-tune names the asker rather than the owner in a share {whole}
-of the pairs. Below, heads write at every token what they write where a trade is asked: all of a
-layer, and those that share keys and values where the share falls below this interval.
+of the pairs, bundled:stories in {before_tuning}. Below, heads of the fine-tune write at every
+token what they write where a trade is asked: all of a layer, and those that share keys and values
+where the share falls below the first interval.
 
 | heads | asker named |
 | --- | --- |
@@ -128,6 +129,7 @@ def text(record: dict[str, Any]) -> str:
             for head, found in heads["attention"].items()
         ),
         whole=_interval(heads["whole"]),
+        before_tuning=_interval(heads["before"]),
         of_trade=_rows(of_trade),
         as_before=_rows(heads["as before"]),
     )

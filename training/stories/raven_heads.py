@@ -76,6 +76,7 @@ def heads_at_the_answer(base: Path, tuned: Path, n: int) -> dict[str, Any]:
             }
             for layer, head in listed
         },
+        "before": share_of(asker_named(before, tokenizer, asked)),
         "whole": share_of(asker_named(after, tokenizer, asked)),
         "of a trade": {
             name: share_of(asker_named(after, tokenizer, asked, *each))
