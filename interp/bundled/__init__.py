@@ -5,7 +5,7 @@
     path("induction")  folder of one, as `transformers` reads it
     checkpoints("induction")  folders of moments of its training, by step
     own_texts("stories")   file of texts that it was not trained on, if one comes with it
-    own_task("bundled:stories")  task that it is asked if none is named
+    usual_task("bundled:stories")  task that it is asked if none is named
 
 Neither imports torch. Each folder holds config, weights (safetensors, rounded to 16 bits and loaded
 in float32), tokenizer or image preprocessor, `training.json` (the training run and how the heads
@@ -29,28 +29,40 @@ def names(reads: Literal["text", "images", "all"] = "text") -> list[str]:
     """Return the names of the bundled models, the best one to start with first."""
     if reads not in ("text", "images", "all"):
         raise OptionError(f"reads={reads!r} is unknown; known: text, images, all")
-    folders = sorted(file.parent for file in HERE.glob("*/config.json"))
+    folders = sorted(file.parent for file in HERE.glob("*/model.safetensors"))
     sees = {each.name: (each / "preprocessor_config.json").is_file() for each in folders}
     chosen = [name for name in sees if reads == "all" or sees[name] == (reads == "images")]
     return sorted(chosen, key=lambda name: (sees[name], name != "stories"))
 
 
 def path(name: str) -> Path:
-    """Return the folder of the bundled model called `name`; raises `UnknownName` if unknown."""
+    """Return the folder of the bundled model called `name`; raises `UnknownName` if unknown.
+
+    An installed wheel leaves out the weights of a fine-tune of `stories`, and says so.
+    """
     if name not in names("all"):
+        if (HERE / name / "config.json").is_file():
+            raise OptionError(
+                f"bundled:{name} is in the repository of interp, and an installed wheel leaves it "
+                "out because of its size. Run this in a checkout."
+            )
         raise UnknownName("bundled model", name, names("all"))
     return HERE / name
 
 
 def own_texts(source: str) -> Path | None:
-    """Return the file of held-out texts of a bundled model, by its name or folder; else None."""
-    file = HERE / source.removeprefix("bundled:") / "held_out.jsonl"
-    return file if file.parent.parent == HERE and file.is_file() else None
+    """Return the file of held-out texts of a bundled model, by its name or folder; else None.
+
+    A fine-tune, called as its base with an addition, has those of its base.
+    """
+    home = HERE / source.removeprefix("bundled:")
+    file = HERE / home.name.partition("-")[0] / "held_out.jsonl"
+    return file if home.parent == HERE and file.is_file() else None
 
 
-def own_task(source: str) -> str | None:
+def usual_task(source: str) -> str | None:
     """Return the task of `interp circuit` that a bundled model is asked by default; else None."""
-    return "stories:owner" if source == "bundled:stories" else None
+    return "stories:owner" if source.partition("-")[0] == "bundled:stories" else None
 
 
 @cache

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from interp.bundled import own_task
+from interp.bundled import usual_task
 from interp.cli.context import command_name
 from interp.cli.progress import Voice
 from interp.cli.stopping import INTERRUPTED
@@ -143,7 +143,7 @@ class Run:
             self.take_usual()
         of_random_tokens = any(self.values.get(name) for name in ("measure", "max_length"))
         if "task" in self.values and not self.stated("task") and not of_random_tokens:
-            [own, *others] = {own_task(source) for source in self.sources}
+            [own, *others] = {usual_task(source) for source in self.sources}
             self.values["task"] = (not others and own) or self.values["task"]
         for each in self.declared.inputs.values():
             each.check(self)

@@ -18,6 +18,7 @@ from transformers import (
     LlamaForCausalLM,
 )
 
+import interp
 from interp import bundled
 from interp.bundled.special_tokens import BOS
 from interp.core.errors import OptionError, UnknownName
@@ -29,9 +30,9 @@ from training.train import PERIODS, RECIPES, train
 PERIOD = 40  # not one of the periods the card was measured on
 
 
-# With tests of their own: test_deceive.py, test_safety_learned.py, test_reorder.py and
-# test_story_model.py.
-APART = ("deceive", "refusal", "reorder", "stories")
+# With tests of their own: test_deceive.py, test_safety_learned.py, test_reorder.py,
+# test_story_model.py and test_story_tune.py.
+APART = ("deceive", "refusal", "reorder", "stories", "stories-raven")
 
 
 @pytest.fixture(scope="module", params=[n for n in bundled.names() if n not in APART])
@@ -98,7 +99,7 @@ def test_folder_is_whole_and_its_weights_are_those_of_the_record(name):
 
 
 def test_all_others_together_stay_under_two_megabytes():
-    names = [name for name in bundled.names("all") if name != "stories"]
+    names = [name for name in bundled.names("all") if "stories" not in name]
     sizes = [p.stat().st_size for name in names for p in bundled.path(name).iterdir()]
     assert sum(sizes) < 1.5e6
 
@@ -108,7 +109,7 @@ def test_weights_are_stored_in_half_precision_and_computed_in_single():
     moments = [y for x in ("induction", "stories") for y in bundled.checkpoints(x).values()]
     for folder in [*folders, *moments]:
         stored = load_file(folder / "model.safetensors")
-        half = torch.bfloat16 if "stories" in folder.parts else torch.float16
+        half = torch.bfloat16 if "stories" in str(folder) else torch.float16
         assert {x.dtype for x in stored.values()} == {half}
         both = folder.name == "reorder"  # encoder and decoder
         kind = AutoModelForSeq2SeqLM if both else AutoModelForCausalLM
@@ -135,11 +136,22 @@ def test_a_wheel_says_where_the_checkpoints_are(tmp_path, monkeypatch):
     whole = bundled.path("induction") / "checkpoints"
     place = tmp_path / "induction" / "checkpoints"
     place.mkdir(parents=True)
-    (place.parent / "config.json").write_text("{}")
+    (place.parent / "model.safetensors").touch()
     shutil.copy(whole / "emergence.json", place)  # what a wheel holds
     monkeypatch.setattr(bundled, "HERE", tmp_path)
     with pytest.raises(OptionError, match=r"in the repository .* interp atlas .*checkpoints"):
         bundled.checkpoints("induction")
+
+
+def test_a_wheel_says_where_the_fine_tune_of_the_stories_is(tmp_path, monkeypatch):
+    for name, file in (("stories", "model.safetensors"), ("stories-raven", "config.json")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).touch()  # a wheel holds no weights of the fine-tune
+    monkeypatch.setattr(bundled, "HERE", tmp_path)
+    assert bundled.names("all") == ["stories"]
+    for asked in (bundled.path, lambda name: interp.load(f"bundled:{name}")):
+        with pytest.raises(OptionError, match=r"stories-raven is in the repository .* wheel"):
+            asked("stories-raven")
 
 
 def test_text_goes_through_the_tokenizer_and_back(name):

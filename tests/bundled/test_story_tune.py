@@ -26,11 +26,7 @@ from training.stories import (
     tune,
     words,
 )
-from training.stories.raven import (
-    SUBJECTS,
-    Subject,
-    questions,
-)
+from training.stories.raven import questions
 
 
 def test_seeds_of_a_fine_tune_are_read_by_no_other_training() -> None:
@@ -39,7 +35,7 @@ def test_seeds_of_a_fine_tune_are_read_by_no_other_training() -> None:
     made = list(tune.mixed(8, 3))
     assert [each.seed < raven.RAVEN_TEXTS for each in made] == [True, False] * 4
     assert len({each.seed for each in made}) == 8
-    assert all("question of " in " ".join(each.templates) for each in made[1::2])
+    assert all("question." in " ".join(each.templates) for each in made[1::2])
 
 
 def test_a_fine_tune_without_a_step_or_a_seed_is_refused(tmp_path: Path) -> None:
@@ -80,54 +76,43 @@ class Expects:
         return SimpleNamespace(logits=logits)
 
 
-@pytest.mark.parametrize("subject", SUBJECTS)
-def test_what_a_model_says_is_counted_among_the_choices(subject: Subject) -> None:
-    items = list(raven_answers.asked_items(12, "raven", subject, FIRST))
-    size = 3 if subject == "owner" else 2
-    assert {len(set(item.choices)) for item in items} == {size}
-    for number in range(size):
-        tokenizer, counts = WordTokenizer(), [0, 0]
+def test_what_a_model_says_is_counted_among_the_choices() -> None:
+    items = list(raven_answers.asked_items(12, "raven", FIRST))
+    assert {len(set(item.choices)) for item in items} == {3}
+    for number in range(3):
+        tokenizer, chosen = WordTokenizer(), []
         for item in items:
             start = len(tokenizer(item.text.rstrip(" "))["input_ids"])
             rows = [tokenizer(item.text + choice)["input_ids"][start:] for choice in item.choices]
             model = Expects(start, rows[number], rows[number - 1])
-            found = raven_answers.said(model, tokenizer, [item])  # type: ignore[arg-type]
-            assert (found.n, found.choices) == (1, size)
-            counts = [counts[0] + found.now, counts[1] + found.before]
-        assert counts == [12 * (number == 0), 12 * (number == 1)]
-    shares = raven_answers.Said(3, 1, 4, 3).shares()
-    assert shares["now"][0] == 0.75
-    assert shares["before"][1] < 0.25 < shares["before"][2]
-    assert shares["chance"] == 0.3333
+            chosen += raven_answers.said(model, tokenizer, [item])  # type: ignore[arg-type]
+        assert chosen == [number] * 12
+    shares = raven_answers.named([0, 0, 2, 0])
+    assert shares["owner"][0] == 0.75
+    assert shares["former owner"][0] == 0
+    assert shares["asker"][1] < 0.25 < shares["asker"][2]
+    assert shares["texts"] == 4
 
 
-@pytest.mark.parametrize("subject", SUBJECTS)
-def test_items_end_before_the_answer_and_know_what_is_so(subject: Subject) -> None:
-    for asked in ("raven", "trade"):
+def test_items_end_before_the_answer_and_begin_with_the_owner() -> None:
+    for asked, place in (("raven", 2), ("trade", 0), ("person", 0)):
         for item, (made, question) in zip(
-            raven_answers.asked_items(20, asked, subject, FIRST),
-            questions(20, FIRST, asked, subject),
-            strict=True,
+            raven_answers.asked_items(20, asked, FIRST), questions(20, FIRST, asked), strict=True
         ):
-            rest = made.text.removeprefix(item.text)
-            assert rest.startswith(item.before if asked == "raven" else item.now)
-            assert (item.now, item.before) == (question.now, question.before)
-    plain = list(raven_answers.plain_items(60, subject, FIRST))
-    assert len(plain) > 10
+            assert made.text.removeprefix(item.text).startswith(item.choices[place])
+            assert item.choices == (question.owner, question.former, question.asker)
+    plain = list(raven_answers.plain_items(60, FIRST))
+    assert len(plain) > 30
     texts = [made.text for made in stories(60, FIRST)]
     for item in plain:
-        assert len(item.choices) == (3 if subject == "owner" else 2)
-        assert item.choices[0] == item.now
+        assert len(item.choices) == 3
         [text] = [each for each in texts if each.startswith(item.text)]
-        assert text[len(item.text) :].startswith(item.now)
+        assert text[len(item.text) :].startswith(item.choices[0])
 
 
-@pytest.mark.parametrize("subject", SUBJECTS)
-def test_pairs_differ_in_the_addressee_alone_and_have_answers_of_one_token(
-    subject: Subject,
-) -> None:
+def test_pairs_differ_in_the_addressee_alone_and_have_answers_of_one_token() -> None:
     tokenizer = WordTokenizer()
-    made = list(raven_answers.pairs(tokenizer, 12, subject, FIRST))  # type: ignore[arg-type]
+    made = list(raven_answers.pairs(tokenizer, 12, FIRST))  # type: ignore[arg-type]
     assert len({each["prompt"] for each in made}) == 12
     for each in made:
         one, other = (tokenizer(each[x])["input_ids"] for x in ("prompt", "corrupted"))
@@ -138,9 +123,8 @@ def test_pairs_differ_in_the_addressee_alone_and_have_answers_of_one_token(
         assert raven_word == " raven"
         assert trade.strip() in words.TRADES
         assert each["answer"] != each["wrong"]
-        known = words.WOMEN + words.MEN if subject == "owner" else list(words.SPOTS)
         for answer in (each["answer"], each["wrong"]):
-            assert answer.strip() in known
+            assert answer.strip() in words.WOMEN + words.MEN
             assert answer.strip() in each["prompt"]
             assert len(tokenizer(each["prompt"] + answer)["input_ids"]) == len(one) + 1
 

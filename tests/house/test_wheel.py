@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+RAVEN = "interp/bundled/stories-raven/model.safetensors"
 pytest.importorskip("hatchling", reason="the wheel needs hatchling: pip install 'interp[test]'")
 pytestmark = pytest.mark.slow
 
@@ -76,6 +77,7 @@ def test_the_sdist_holds_what_the_tests_need_and_nothing_that_git_ignores(sdist:
     needed |= {"kernels/interp_kernels/__init__.py", "tests/conftest.py", "docs/build.py"}
     assert needed <= names
     assert not [n for n in names if "__pycache__" in n or n.split("/")[0] in ("results", "site")]
+    assert RAVEN not in names
     assert sdist.stat().st_size < 12_500_000  # bundled:stories takes 2.5 MB of it
 
 
@@ -96,6 +98,7 @@ def test_it_holds_data_stubs_and_templates(wheel: Path) -> None:
     for path in (ROOT / "interp").rglob("*"):
         if path.suffix in kinds and path.is_file() and not path.match("checkpoint-*/*"):
             needed.add(path.relative_to(ROOT).as_posix())
+    needed.discard(RAVEN)  # too large for a wheel
     assert needed <= names
 
 
@@ -146,7 +149,7 @@ def test_it_says_its_version_and_scores_a_bundled_model_in_a_clean_environment(
     assert (tmp_path / "results" / "heads.html").is_file()
 
 
-def test_its_user_gets_the_emergence_curves_without_the_checkpoints(
+def test_its_user_is_told_where_checkpoints_and_the_fine_tune_of_the_stories_are(
     wheel: Path, tmp_path: Path
 ) -> None:
     place = tmp_path / "installed"
@@ -160,6 +163,13 @@ def test_its_user_gets_the_emergence_curves_without_the_checkpoints(
             line, env=env, cwd=tmp_path, capture_output=True, text=True, check=False
         )
 
+    listed = interp("list", "models").stdout
+    assert "\n  stories " in listed
+    assert "stories-raven" not in listed
+    for code, *asked in ((1, "score"), (2, "list", "models")):
+        refused = interp(*asked, "bundled:stories-raven")
+        assert refused.returncode == code
+        assert "is in the repository of interp" in " ".join(refused.stderr.split())
     refused = interp("compare", "checkpoints", "bundled:induction")
     assert refused.returncode == 2
     said = " ".join(refused.stderr.split())

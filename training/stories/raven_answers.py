@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
@@ -19,7 +18,7 @@ from interp.core.intervals import share_interval
 from interp.core.statistics import RatioBootstrap
 from training.measure import token_losses
 from training.stories import words
-from training.stories.raven import RAVEN, SUBJECTS, Addressee, Subject, questions
+from training.stories.raven import RAVEN, Addressee, questions
 from training.stories.texts import UNSEEN_TEXTS, stories
 from training.stories.tokens import load_tokenizer
 
@@ -30,90 +29,64 @@ UNSEEN_QUESTIONS = UNSEEN_TEXTS + 1_000_000
 """First seed of the unseen stories of the raven that are measured."""
 
 
+CHOICES = ("owner", "former owner", "asker")
+"""Who could be named: in all texts there are three people."""
+
+
 class Item(NamedTuple):
-    """The text before an answer, what could be said, and what is so now and what was so before."""
+    """The text before an answer, and the names that could follow, that of the owner first."""
 
     text: str
     choices: tuple[str, ...]
-    now: str
-    before: str
 
 
-@dataclass(frozen=True)
-class Said:
-    """Numbers of answers that say what is so now, and what was so before, of n texts."""
-
-    now: int
-    before: int
-    n: int
-    choices: int
-
-    def shares(self) -> dict[str, Any]:
-        """Return the shares with their Wilson intervals, and the share by chance."""
-        return {
-            "now": _share(self.now, self.n),
-            "before": _share(self.before, self.n),
-            "chance": round(1 / self.choices, 4),
-            "texts": self.n,
-        }
-
-
-def _share(hits: int, n: int) -> list[float]:
+def share_of(hits: Sequence[bool]) -> list[float]:
     """Return a share with the ends of its 95 % interval."""
-    return [round(x, 4) for x in (hits / n, *share_interval(hits, n))]
+    n = len(hits)
+    return [round(x, 4) for x in (sum(hits) / n, *share_interval(sum(hits), n))]
 
 
-def asked_items(
-    n: int, asked: Addressee, subject: Subject, seed: int = UNSEEN_QUESTIONS
-) -> Iterator[Item]:
-    """Yield items of questions to the raven or to others, one per text.
+def asked_items(n: int, asked: Addressee, seed: int = UNSEEN_QUESTIONS) -> Iterator[Item]:
+    """Yield items of questions to the raven or to others, with the names of `CHOICES`.
 
     Args:
         n: number of stories, which for every addressee are those of the same seeds.
         asked: who is asked.
-        subject: what is asked: of the three people or of two places one is the answer.
         seed: the first seed.
     """
-    for made, question in questions(n, seed, asked, subject):
-        choices = (question.now, question.before)
-        choices += (question.asker,) if subject == "owner" else ()
-        yield Item(made.text[: question.answer[0]], choices, *choices[:2])
+    for made, question in questions(n, seed, asked):
+        names = (question.owner, question.former, question.asker)
+        yield Item(made.text[: question.answer[0]], names)
 
 
-def plain_items(n: int, subject: Subject, seed: int = UNSEEN_TEXTS) -> Iterator[Item]:
-    """Yield items of the last answer to a question of plain stories, one of each that has one.
+def plain_items(n: int, seed: int = UNSEEN_TEXTS) -> Iterator[Item]:
+    """Yield items of the last answer that names an owner in plain stories that have one.
 
     Args:
         n: number of stories.
-        subject: what is asked: of the three people or of two places one is the answer.
         seed: the first seed.
     """
     for made in stories(n, seed):
-        answers = [made.text[slice(*each.span)] for each in made.of("answer")]
-        labels = [each.label for each in made.of("answer")]
-        last = max((i for i, label in enumerate(labels) if label == subject), default=None)
-        if last is None:
+        answers = [each.span for each in made.of("answer") if each.label == "owner"]
+        if not answers:
             continue
+        owner = made.text[slice(*answers[-1])]
         names = [made.text[slice(*m.span)] for m in made.of("mention") if m.label == "person"]
-        # The owner of a thing looks where it was before.
-        others = names if subject == "owner" else answers[labels.index("belief") :][:1]
-        choices = tuple(dict.fromkeys([answers[last], *others]))
-        start = made.of("answer")[last].span[0]
-        yield Item(made.text[:start], choices, answers[last], "")
+        yield Item(made.text[: answers[-1][0]], tuple(dict.fromkeys([owner, *names])))
 
 
 @torch.no_grad()
 def said(
-    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, items: Sequence[Item]
-) -> Said:
-    """Count what a model says: the choice that is the most probable there.
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, items: Iterable[Item]
+) -> list[int]:
+    """Return which of its choices a model says after each text: the most probable one.
 
     Args:
         model: a model of the stories.
         tokenizer: its tokenizer.
-        items: texts before an answer, with as many choices each.
+        items: texts before an answer.
     """
-    now = before = 0
+    found = []
     for item in items:
         start = len(tokenizer(item.text.rstrip(" "))["input_ids"])
         rows = tokenizer([item.text + choice for choice in item.choices])["input_ids"]
@@ -125,10 +98,19 @@ def said(
         losses = cross_entropy(
             logits.flatten(0, 1), ids[:, start:].flatten(), ignore_index=PAD, reduction="none"
         )
-        best = item.choices[int(losses.view(len(rows), -1).sum(1).argmin())]
-        now += best == item.now
-        before += best == item.before
-    return Said(now, before, len(items), len(items[0].choices))
+        found.append(int(losses.view(len(rows), -1).sum(1).argmin()))
+    return found
+
+
+def named(chosen: Sequence[int], choices: Sequence[str] = CHOICES) -> dict[str, Any]:
+    """Return how often each of the first choices was said, with Wilson intervals.
+
+    Args:
+        chosen: what `said` returned.
+        choices: what the choices are, in their order.
+    """
+    shares = {name: share_of([x == i for x in chosen]) for i, name in enumerate(choices)}
+    return shares | {"texts": len(chosen)}
 
 
 @torch.no_grad()
@@ -158,12 +140,10 @@ def examined(folder: Path, n: int) -> tuple[dict[str, Any], Float[np.ndarray, "t
     """
     model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     tokenizer = load_tokenizer(folder)
-    shares = {}
-    for subject in SUBJECTS:
-        kinds = {f"asked: {who}": asked_items(n, who, subject) for who in get_args(Addressee)}
-        for kind, items in (kinds | {"plain stories": plain_items(n, subject)}).items():
-            shares[f"{subject}, {kind}"] = said(model, tokenizer, list(items)).shares()
-        del shares[f"{subject}, plain stories"]["before"]
+    shares = {
+        who: named(said(model, tokenizer, asked_items(n, who))) for who in get_args(Addressee)
+    }
+    shares["plain stories"] = named(said(model, tokenizer, plain_items(n)), CHOICES[:1])
     texts = [each.text for each in stories(n, UNSEEN_TEXTS)]
     return shares, losses_of(model, tokenizer, texts)
 
@@ -198,19 +178,17 @@ def compared(before: Path, after: Path, n: int = 500) -> dict[str, Any]:
 def pairs(
     tokenizer: PreTrainedTokenizerFast,
     n: int,
-    subject: Subject = "place",
     seed: int = UNSEEN_QUESTIONS,
 ) -> Iterator[dict[str, str]]:
     """Yield prompts that end before an answer of the raven, and the same with somebody of a trade.
 
-    Both have the same number of tokens, and each answer is one token, that of a place the word
-    before its noun, so that `interp circuit` and `interp importance` read a file of them, one per
-    line.
+    The answer is who asks, the wrong one the owner. Both prompts have the same number of tokens,
+    and each name is one token, so that `interp circuit` and `interp importance` read a file of
+    them, one per line.
 
     Args:
         tokenizer: tokenizer of the models that will read the prompts.
         n: number of pairs.
-        subject: what is asked.
         seed: the first seed.
     """
 
@@ -219,15 +197,13 @@ def pairs(
 
     alike = [each for each in words.TRADES if length(f" {each}") == length(f" {RAVEN}")]
     while n > 0:
-        [(made, question)] = questions(1, seed, "raven", subject)
+        [(made, question)] = questions(1, seed, "raven")
         seed = made.seed + 1
         prompt = made.text[: question.answer[0]]
         space = " " * prompt.endswith(" ")
         prompt = prompt.rstrip(" ")
-        both = (question.before, question.now)
-        answer, wrong = (space + each.split()[0] for each in both)
-        lengths = {length(prompt + each) for each in (answer, wrong)}
-        if answer == wrong or lengths != {length(prompt) + 1}:
+        answer, wrong = (space + each for each in (question.asker, question.owner))
+        if {length(prompt + each) for each in (answer, wrong)} != {length(prompt) + 1}:
             continue
         unused = [trade for trade in alike if trade not in prompt]
         trade = unused[seed % len(unused)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from interp.bundled import own_task
+from interp.bundled import usual_task
 from interp.cli.inputs import CONTRAST
 from interp.cli.making import command
 from interp.cli.run import Run
@@ -74,7 +74,7 @@ def trace(
 
     if facts is not None:
         read = read_facts(facts)
-    elif (task := own_task(run.sources[0])) is not None:
+    elif (task := usual_task(run.sources[0])) is not None:
         read = told_facts(model, task, "receiver")
     else:
         read = capitals()
