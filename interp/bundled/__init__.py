@@ -16,11 +16,13 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from interp.core.documents import parse_json
 from interp.core.errors import OptionError, UnknownName
+from interp.core.resources import folder
 from interp.core.shell_line import shell_line
+from interp.core.text_file import read_lines
 
 HERE = Path(__file__).parent
 
@@ -58,6 +60,13 @@ def own_texts(source: str) -> Path | None:
     home = HERE / source.removeprefix("bundled:")
     file = HERE / home.name.partition("-")[0] / "held_out.jsonl"
     return file if home.parent == HERE and file.is_file() else None
+
+
+def plain_texts(model: Any) -> list[str]:
+    """Return the texts that come with a model, or those of data/prompts.txt."""
+    own = own_texts(str(getattr(model.config, "name_or_path", "")))
+    lines = read_lines(own or folder("data") / "prompts.txt")
+    return [parse_json(line)["text"] if own else line for line in lines if line]
 
 
 def usual_task(source: str) -> str | None:

@@ -6,14 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from interp.bundled import own_texts
+from interp.bundled import plain_texts
 from interp.causal.measures import loss
 from interp.causal.task import Task
-from interp.core.documents import parse_json
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts, bos_id, random_tokens, repeats
-from interp.core.resources import folder
-from interp.core.text_file import read_lines
 from interp.model.model_argument import takes_model
 
 if TYPE_CHECKING:
@@ -63,10 +60,7 @@ def plain_task(
     """Return the loss on next tokens of the model's own texts, plain ones, or random tokens."""
     max_length = min(x for x in (max_length, model.limit, model.context) if x)
     if model.tokenizer is not None:
-        own = own_texts(str(getattr(model.config, "name_or_path", "")))
-        lines = read_lines(own or folder("data") / "prompts.txt")
-        plain = [parse_json(x)["text"] if own else x for x in lines if x][:n]
-        task = next_token_task(model, plain, max_length=max_length)
+        task = next_token_task(model, plain_texts(model)[:n], max_length=max_length)
     else:
         task = next_token_task(model, random_tokens(model, n=n, max_length=max_length, seed=seed))
         task = replace(task, chance=None)  # no model can beat chance on random tokens

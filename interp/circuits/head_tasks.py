@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from interp.bundled import plain_texts
 from interp.causal.gating.units import selected
 from interp.causal.measures import answer_probability, loss
 from interp.causal.steering.in_context import in_context_prompts, known_functions
@@ -23,8 +24,6 @@ from interp.causal.text_tasks import PLAIN_PROMPTS, PLAIN_TOKENS, repeats_task
 from interp.circuits.tasks.named import make_contrast, split_templates
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts, bos_id, repeats
-from interp.core.resources import folder
-from interp.core.text_file import read_lines
 from interp.heads.causal_check.declared_tasks import NONE, declared_task
 from interp.heads.causal_check.needles import Unanswered, needle_task, other_needles
 
@@ -91,10 +90,10 @@ def after_delimiters(
     if model.tokenizer is None:
         raise Unanswered(f"{model.name} has no tokenizer, and the task is text with punctuation")
     max_length = min(x for x in (max_length, model.limit, model.context) if x)
-    lines = read_lines(folder("data") / "prompts.txt")
+    lines = plain_texts(model)
     order = np.random.default_rng([seed, 40]).permutation(len(lines))
     kept, at = [], []
-    for ids in Prompts.of([lines[i] for i in order if lines[i]], model).ids:
+    for ids in Prompts.of([lines[i] for i in order], model).ids:
         cut = tuple(ids[:max_length])
         words = [model.tokenizer.decode([token]).strip() for token in cut]
         after = [i + 1 for i, word in enumerate(words[:-1]) if word in DELIMITERS]

@@ -22,6 +22,7 @@ import interp
 from interp import bundled
 from interp.bundled.special_tokens import BOS
 from interp.core.errors import OptionError, UnknownName
+from interp.core.resources import folder
 from training import measure
 from training.batches import Corpus, repeats, two_copies
 from training.text import paragraphs
@@ -107,13 +108,13 @@ def test_all_others_together_stay_under_two_megabytes():
 def test_weights_are_stored_in_half_precision_and_computed_in_single():
     folders = [bundled.path(name) for name in bundled.names()]
     moments = [y for x in ("induction", "stories") for y in bundled.checkpoints(x).values()]
-    for folder in [*folders, *moments]:
-        stored = load_file(folder / "model.safetensors")
-        half = torch.bfloat16 if "stories" in str(folder) else torch.float16
+    for each in [*folders, *moments]:
+        stored = load_file(each / "model.safetensors")
+        half = torch.bfloat16 if "stories" in str(each) else torch.float16
         assert {x.dtype for x in stored.values()} == {half}
-        both = folder.name == "reorder"  # encoder and decoder
+        both = each.name == "reorder"  # encoder and decoder
         kind = AutoModelForSeq2SeqLM if both else AutoModelForCausalLM
-        module = kind.from_pretrained(folder, use_safetensors=True)
+        module = kind.from_pretrained(each, use_safetensors=True)
         assert module.dtype == torch.float32
         loaded = module.state_dict()
         assert all(torch.equal(loaded[name], value.float()) for name, value in stored.items())
@@ -303,3 +304,13 @@ def test_training_twice_gives_the_same_weights_and_leaves_torch_alone(tmp_path):
     assert torch.get_num_threads() == threads
     assert not torch.are_deterministic_algorithms_enabled()
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "0").config.num_key_value_heads == 2
+
+
+def test_plain_texts_are_those_of_the_model_where_it_has_some():
+    told = {
+        name: bundled.plain_texts(interp.load(f"bundled:{name}"))
+        for name in ("stories", "induction")
+    }
+    held_out = (bundled.path("stories") / "held_out.jsonl").read_text().splitlines()
+    assert told["stories"] == [json.loads(line)["text"] for line in held_out]
+    assert told["induction"] == (folder("data") / "prompts.txt").read_text().splitlines()

@@ -10,13 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from interp.bundled import plain_texts
 from interp.causal.text_tasks import next_token_task
 from interp.circuits.named._task import LEAST, without_scores
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
-from interp.core.resources import folder
 from interp.core.standard_errors import standard_error
-from interp.core.text_file import read_lines
 from interp.heads.trials import Lab, Trials
 
 if TYPE_CHECKING:
@@ -71,8 +70,7 @@ def on_text(
 def natural_texts(model: Model, n: int, max_length: int, seed: int) -> Prompts:
     """Return n lines of text in random order, cut to a length."""
     max_length = min(x for x in (max_length, model.limit, model.context) if x)
-    lines = read_lines(folder("data") / "prompts.txt")
-    whole = Prompts.of([line for line in lines if line], model)
+    whole = Prompts.of(plain_texts(model), model)
     order = np.random.default_rng([seed, 33]).permutation(len(whole))
     kept = tuple(tuple(whole.ids[i][:max_length]) for i in order if len(whole.ids[i]) >= FEWEST)[:n]
     if not kept:

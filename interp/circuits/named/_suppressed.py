@@ -10,11 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from interp.bundled import plain_texts
 from interp.circuits.named._task import without_scores
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts, repeats
-from interp.core.resources import folder
-from interp.core.text_file import read_lines
 from interp.heads.trials import Lab, Trials
 from interp.lens.direct_effects import LogitRead, against, direct_effects
 from interp.lens.finish import Finish, finish, predicting_stack
@@ -116,8 +115,7 @@ def _prompts(model: Model, n: int, max_length: int, seed: int) -> Prompts:
     max_length = min(x for x in (max_length, model.limit, model.context) if x)
     if model.tokenizer is None:
         return repeats(model, n=n, max_length=max_length // 2, seed=seed)
-    lines = read_lines(folder("data") / "prompts.txt")
-    whole = Prompts.of([line for line in lines if line], model)
+    whole = Prompts.of(plain_texts(model), model)
     rng = np.random.default_rng([seed, 33])
     order = [i for i in rng.permutation(len(whole)) if len(whole.ids[i]) >= SHORTEST][:n]
     cut = tuple(tuple(whole.ids[i][:max_length]) for i in order)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interp.core.resources import folder
-from interp.core.text_file import read_lines
+from interp.bundled import plain_texts
 from interp.heads.patterns.coding import as_letters, compressed, quantised, triangular
 from interp.report.atlas.from_model import LONGEST, default_ids, found_model
 from interp.report.atlas.pack import ModelView
@@ -53,20 +52,19 @@ def heads_on_text(view: View) -> dict[str, Any]:
 
 
 def repeated_text(model: LoadedModel) -> View | None:
-    """Return the attention over a line of text that is repeated, or over a default prompt.
+    """Return the attention over the beginning of a text, said twice, or over a default prompt.
 
     On a repeated text previous-token, duplicate-token and induction heads can be told apart.
     None for a model that does not read tokens.
     """
-    from interp.core.prompts import Prompts
+    from interp.core.prompts import Prompts, bos_id
     from interp.heads.patterns import view
 
     title = f"Attention of {model.name}"
     if model.tokenizer is None:
         prompts = default_ids(model)
         return None if not prompts else view(model, list(prompts[0][:LONGEST]), title=title)
-    lines = read_lines(folder("data") / "prompts.txt")
-    line = next(line for line in lines if line)
-    ids = Prompts.of(f"{line} {line}", model).ids[0]
     longest = min(x for x in (LONGEST, model.limit) if x)
-    return view(model, list(ids[:longest]), title=title)
+    [once] = Prompts.of([plain_texts(model)[0]], model).ids
+    once = once[: longest // 2]
+    return view(model, [*once, *once[bos_id(model) is not None :]], title=title)

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from interp.bundled import plain_texts
 from interp.core.errors import UnreadableAttention
 from interp.core.prompts import Prompts
 from interp.core.registry import METRICS
-from interp.core.resources import folder
-from interp.core.text_file import read_lines
 from interp.core.ties import ordered_by
 from interp.core.tokens import separate_words, words
 from interp.heads.roles.decide import base_name
@@ -92,8 +91,7 @@ def _prompts(model: LoadedModel) -> list[tuple[int, ...]]:
     """Return the prompts of the examples; none for a model that does not read tokens."""
     prompts = default_ids(model)
     if prompts and model.tokenizer is not None:
-        lines = read_lines(folder("data") / "prompts.txt")
-        lines = [line for line in lines if line][:LINES]
+        lines = plain_texts(model)[:LINES]
         longest = min(x for x in (LONGEST, model.limit) if x)
         prompts += [ids[:longest] for ids in Prompts.of(lines, model).ids if len(ids) > 1]
     return prompts
