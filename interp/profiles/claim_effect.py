@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from interp.profiles.corpus import TextWindow
 
 PATTERNS = ("own", "even", "described")
-"""Patterns off the sink under which the loss is measured; the sink's part is the head's own."""
+"""Patterns off the sink under which the loss is measured; the sink's part is the head's own.
+
+Of a limited hypothesis, only the rows of its queries are another pattern's.
+"""
 
 
 @torch.no_grad()
@@ -41,13 +44,15 @@ def _losses(
     model, n, head = pages.model, len(window.ids), fit.head
     every = replace(window, queries=np.arange(n))
     sink, rows = sink_of(window, pages.reader.special), torch.arange(n)
+    changes = torch.full((n, 1), pages.hypothesis.at is None)
+    changes[window.queries] = True
     log_model: list[Tensor] = []
 
     def described(visible: Tensor) -> Tensor:
         if not log_model:
             claim = pages.hypothesis.features(pages.reader.read(window.ids), every.queries)
             blank = torch.zeros(0)
-            page = ClaimPage(every, fit.pages[0].rows, claim, blank, blank)
+            page = ClaimPage(every, fit.pages[0].rows, claim, *[blank] * 4)
             logits = page.features(MODELS[judged]).logits(fit.parameters[judged])
             log_model.append(log_rows(logits, visible)[head])
         return log_model[0]
@@ -63,7 +68,7 @@ def _losses(
             log = uniform_rows(read.visible) if even else described(read.visible)
             changed = call.pattern(rows.to(call.z.device)).clone()
             row = read.weight[head, :, None] * torch.exp(log) * read.visible
-            changed[0, head] += (row - read.mass[head]).to(changed)
+            changed[0, head] += ((row - read.mass[head]) * changes).to(changed)
             z = call.z.clone()
             z[:, head] = call.mix(changed)[:, head].to(z)
             call.z = z

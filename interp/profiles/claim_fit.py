@@ -11,7 +11,7 @@ without this, the keys that a head avoids would explain it as well as those that
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +68,9 @@ class ClaimPage:
         claim: features of the hypothesis.
         other: the same on the tokens of another document, for documents that judge.
         random: the same of random keys, as many for each query.
-        foreign: the same of a sentence about something else, if the hypothesis is a sentence.
+        of_kind: attention off the sink of all queries of the kind that it is limited to.
+        whole: the same of all queries that were read.
+        foreign: features of a sentence about something else, if the hypothesis is a sentence.
     """
 
     window: TextWindow
@@ -76,6 +78,8 @@ class ClaimPage:
     claim: Float[Tensor, "feature row pos"]
     other: Float[Tensor, "feature row pos"]
     random: Float[Tensor, "feature row pos"]
+    of_kind: Float[Tensor, " head"]
+    whole: Float[Tensor, " head"]
     foreign: Float[Tensor, "feature row pos"] | None = None
 
     @property
@@ -114,15 +118,19 @@ class ClaimPages:
     def page(self, window: TextWindow, other: TextWindow | None, number: int) -> ClaimPage:
         """Run the model on one document and evaluate the hypothesis on it, and on another one."""
         found: list[AttentionRows] = []
+        text, queries, said = self.reader.read(window.ids), window.queries, self.hypothesis
         read_rows(
             self.model,
-            window,
+            window if said.at is None else replace(window, queries=np.arange(2, len(text))),
             sorted(self.reader.special),
             lambda _, rows: found.append(rows),
             [self.site],
         )
         [rows] = found
-        text, queries, said = self.reader.read(window.ids), window.queries, self.hypothesis
+        of_kind = whole = rows.weight.sum(1)
+        if said.at is not None:
+            kind = torch.from_numpy(said.at.mask(text)[2:])
+            of_kind, rows = rows.weight[:, kind].sum(1), rows.at(queries - 2)
         claim = elsewhere = said.features(text, queries)
         if other is not None:
             tokens = np.resize(np.asarray(other.ids), len(window.ids)).tolist()
@@ -134,6 +142,8 @@ class ClaimPages:
             claim,
             elsewhere,
             shuffled(claim, rows.visible, rng),
+            of_kind,
+            whole,
             None if self.foreign is None else self.foreign.features(text, queries),
         )
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from interp.profiles.reading import Reading, TokenReader
-from interp.profiles.rules import KeyRule, masks_of, names_in
+from interp.profiles.rules import KeyRule, closing_quotes, masks_of, names_in
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Int
@@ -66,6 +66,12 @@ class QueryKind:
 
     words: str
     mask: Callable[[Reading], Any]
+    needs_text: bool = True
+
+    @property
+    def limit(self) -> str:
+        """Words after what is limited to the kind."""
+        return self.words if self.words.startswith("before ") else f"from {self.words}"
 
 
 def _kind(name: str) -> Callable[[Reading], Any]:
@@ -88,6 +94,22 @@ QUERY_KINDS = (
     QueryKind("content words", _kind("content")),
 )
 """Kinds of queries; the first holds all."""
+CLOSING = QueryKind("closing quotation marks", closing_quotes)
+"""A kind to which a claim may be limited; lists have no use for it, as their rules tell it."""
+
+
+def judged_kinds() -> dict[str, QueryKind]:
+    """Return the kinds of queries to which a claim may be limited, by their words.
+
+    Before a kind are the tokens that predict it: the next token is of the kind.
+    """
+    known = [*QUERY_KINDS[1:], CLOSING]
+    before = [QueryKind(f"before {kind.words}", _before(kind.mask)) for kind in known]
+    return {kind.words: kind for kind in (*known, *before)}
+
+
+def _before(mask: Callable[[Reading], Any]) -> Callable[[Reading], Any]:
+    return lambda text: np.r_[mask(text)[1:], False]
 
 
 def query_kinds(has_text: bool) -> tuple[QueryKind, ...]:

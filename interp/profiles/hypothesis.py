@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from interp.core.errors import InterpError, OptionError
-from interp.profiles.entries import QUERY_KINDS
+from interp.profiles.entries import QUERY_KINDS, QueryKind
 from interp.profiles.rules import KeyRule
 from interp.profiles.sentence_reader import SentenceReader, foreign_sentence
 
@@ -55,6 +55,7 @@ class Hypothesis:
         entries: what it says of keys, in order; empty for a program.
         program: function of token ids that returns a pattern `[query, key]`.
         reader: the language model that reads it, if it is a sentence.
+        at: kind of query to which it is limited, so that only these judge it; None if to none.
     """
 
     head: str
@@ -62,6 +63,7 @@ class Hypothesis:
     entries: tuple[KeyClaim, ...] = ()
     program: Callable[[list[int]], Any] | None = None
     reader: SentenceReader | None = None
+    at: QueryKind | None = None
 
     @property
     def sentence(self) -> str:
@@ -139,6 +141,22 @@ class Hypothesis:
                 " 0 on whose rows sum to 1 at most"
             )
         return torch.from_numpy(np.log(pattern[queries] + _PROBABILITY)).float()[None]
+
+
+def kind_by(function: Callable[[Any], Any]) -> QueryKind:
+    """Return the kind of query that a user's function of the token ids selects."""
+    name = getattr(function, "__name__", "function")
+
+    def mask(text: Reading) -> Any:
+        found = np.asarray(_within_time(lambda: function(text.tokens.copy()), name))
+        if found.dtype != bool or found.shape != (len(text),):
+            raise OptionError(
+                f"{name}: it returned an array of shape {found.shape} and type {found.dtype} for"
+                f" {len(text)} tokens; expected True or False for each"
+            )
+        return found
+
+    return QueryKind(name, mask, needs_text=False)
 
 
 def _within_time(function: Callable[[], Any], asked: str) -> Any:

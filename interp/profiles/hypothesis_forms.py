@@ -10,6 +10,10 @@
 
 A list is TOML or JSON with one table per entry: `keys` (a rule) or `tokens` (texts), and if they
 are claimed `queries` (a kind of query) and `share` (of the attention off the sink).
+
+All forms about one head but a sentence may be limited to a kind of query, which alone judges them:
+`L1H0=previous from names`, `L1H0=previous before names` (whose next token is of the kind), or
+`queries` of the list as a whole. FILE.py:FUNCTION, of the token ids, is a kind too.
 """
 
 from __future__ import annotations
@@ -28,8 +32,8 @@ from interp.core.documents import parse_json, parse_toml
 from interp.core.errors import OptionError, UnknownName
 from interp.core.registry import METRICS, run_file
 from interp.core.tokens import word_with_space
-from interp.profiles.entries import PLACES, QUERY_KINDS, SECOND
-from interp.profiles.hypothesis import Hypothesis, KeyClaim
+from interp.profiles.entries import PLACES, QUERY_KINDS, SECOND, QueryKind, judged_kinds
+from interp.profiles.hypothesis import Hypothesis, KeyClaim, kind_by
 from interp.profiles.ordered_list import ENTRIES
 from interp.profiles.rules import KeyRule, chosen_rules, declared_rules
 from interp.profiles.sentence_reader import SentenceReader, plain_sentence
@@ -42,12 +46,13 @@ if TYPE_CHECKING:
 
 LARGEST_FILE = 1_000_000  # bytes of a list
 _ASKED = re.compile(r"((?:\w+\.)?L\d+H\d+)\s*=\s*(.+)", re.DOTALL)
+_LIMITED = re.compile(r"(\S+)\s+(?:from\s+|(?=before\s))(.+)", re.DOTALL)
 _ENTRY = {"keys", "tokens", "queries", "share"}
 FORMS = (
     "give HEAD=RULE with a rule or detector by name, HEAD=FILE.py:FUNCTION with a function of"
     " (query, key), (query, key, tokens) or (ids), HEAD=FILE.toml with a list, HEAD+HEAD=task:TASK"
     " with heads that do a task, CIRCUIT.json with a circuit, or PLACE=VARIABLES.json with a"
-    " variable in a subspace"
+    " variable in a subspace; a rule, function or list may be limited, as in HEAD=RULE from names"
 )
 
 
@@ -59,11 +64,18 @@ class StatedHypothesis:
         head: the head.
         asked: the hypothesis as it was given; "" if not as a text.
         content: the entries of a list, a program, a rule, or the text of a sentence.
+        at: kind of query to which it is limited; None if to none.
     """
 
     head: str
     asked: str
     content: Any
+    at: QueryKind | None = None
+
+    def named(self, what: str) -> str:
+        """Return the hypothesis as it was given, or else by its head and what it says."""
+        limit = "" if self.at is None else f" {self.at.limit}"
+        return self.asked or f"{self.head}={what}{limit}"
 
 
 def stated_hypothesis(
@@ -77,21 +89,27 @@ def stated_hypothesis(
         return given
     if (claim := variable_claim(given, head) or task_claim(given, head)) is not None:
         return claim
-    asked = given if isinstance(given, str) else ""
+    asked, queries = given if isinstance(given, str) else "", None
     if isinstance(given, str) and (match := _ASKED.fullmatch(given.strip())):
         head, given = match[1], match[2].strip()
+    if isinstance(given, str) and (match := _LIMITED.fullmatch(given)):
+        queries = _kind(match[2], readable)
+        given = given if queries is None else match[1]
+        asked += _digest(match[2])
     if isinstance(given, str):
-        asked += _digest(Path(re.sub(r"(?<=\.py):\w+$", "", given)))
+        asked += _digest(given)
     if isinstance(given, str) and Path(given).suffix in (".toml", ".json"):
         given = _listed(Path(given))
     entries = given if isinstance(given, (list, tuple)) else None
     if isinstance(given, Mapping):
         head, entries = str(given.get("head", head or "")) or None, given.get("entries", ())
+        if queries is None and "queries" in given:
+            queries = _kind(given["queries"])
     if head is None:
         raise OptionError(f"the hypothesis {str(given)[:80]!r} names no head; {FORMS}")
     if entries is not None:
         _claims(entries, None)
-        return StatedHypothesis(head, asked, entries)
+        return StatedHypothesis(head, asked, entries, queries)
     given = _function(given)
     if isinstance(given, str) and " " in given and not given.endswith(".py"):
         if not readable:
@@ -100,7 +118,19 @@ def stated_hypothesis(
                 f" http://HOST/v1#NAME (reader=... in Python), or another form: {FORMS}"
             )
         return StatedHypothesis(head, asked, plain_sentence(given))
-    return StatedHypothesis(head, asked, given if _is_program(given) else _rule(given))
+    return StatedHypothesis(head, asked, given if _is_program(given) else _rule(given), queries)
+
+
+def _kind(given: Any, readable: bool = False) -> QueryKind | None:
+    """Return a kind of query by its words or as a function; None for words of a sentence."""
+    given = _function(given)
+    if callable(given):
+        return kind_by(given)
+    kinds = judged_kinds()
+    words = " ".join(str(given).split())
+    if words not in kinds and not readable:
+        raise UnknownName("kind of queries", words, [*kinds])
+    return kinds.get(words)
 
 
 def read_hypothesis(
@@ -116,19 +146,22 @@ def read_hypothesis(
         assert reader is not None
         claims = (KeyClaim(reader.rule(said.content)),)
         return Hypothesis(said.head, f"{said.head}={said.content}", claims, reader=reader)
+    if said.at is not None and said.at.needs_text and model.tokenizer is None:
+        raise OptionError(f"{said.at.words} are told by their text: the model has no tokenizer")
     if isinstance(said.content, (list, tuple)):
         claims = _claims(said.content, model)
-        named = "; ".join(claim.name for claim in claims)
-        return Hypothesis(said.head, said.asked or f"{said.head}=list: {named}", claims)
+        named = said.named("list: " + "; ".join(claim.name for claim in claims))
+        return Hypothesis(said.head, named, claims, at=said.at)
     if _is_program(said.content):
-        name = getattr(said.content, "__name__", "program")
-        return Hypothesis(said.head, said.asked or f"{said.head}={name}", program=said.content)
+        named = said.named(getattr(said.content, "__name__", "program"))
+        return Hypothesis(said.head, named, program=said.content, at=said.at)
     rule = _readable(said.content, model)
-    return Hypothesis(said.head, said.asked or f"{said.head}={rule.name}", (KeyClaim(rule),))
+    return Hypothesis(said.head, said.named(rule.name), (KeyClaim(rule),), at=said.at)
 
 
-def _digest(path: Path) -> str:
+def _digest(given: str) -> str:
     """Return the hash of a file, by which a ledger tells its versions apart, if there is one."""
+    path = Path(re.sub(r"(?<=\.py):\w+$", "", given))
     known = path.suffix in (".py", ".toml", ".json") and path.is_file()
     if not known or path.stat().st_size > LARGEST_FILE:
         return ""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +25,12 @@ from interp.model.precision import on_its_device
 from interp.profiles.claim_effect import losses_by_pattern
 from interp.profiles.claim_examples import counter_examples, picked_texts
 from interp.profiles.claim_fit import ClaimFit, ClaimPage, ClaimPages, attention_on_entries
+from interp.profiles.dealt import DealtDocuments
 from interp.profiles.hypothesis import require_sense
 from interp.profiles.hypothesis_forms import read_hypothesis, stated_hypothesis
 from interp.profiles.judgement import DRAWS, PROBABILITIES, Number, ratio
 from interp.profiles.ledger import QuestionLedger
 from interp.profiles.predictions import prediction_of
-from interp.profiles.reading import TokenReader
 from interp.profiles.rows_read import described_sites
 from interp.profiles.run import next_document, wanted_heads
 from interp.profiles.sampled import text_sample
@@ -42,14 +43,13 @@ from interp.profiles.verdict import Tested, shares_of
 
 if TYPE_CHECKING:
     from interp.core.protocols import Progress
-    from interp.model.model import Model
-    from interp.profiles.corpus import TextWindow
 
 OF_LOSS = 16  # fresh documents on which the loss is measured
 LEAST = 8  # fresh documents without which nothing can be told
 WORDS = 256  # further documents, which tell names and frequent words
 FOLDER = "results/ledgers"
 LEFT, OTHERS = "share of what is left", "other heads of the layer, median"
+OF_KIND = "attention of the queries of the kind"
 PICKED = "active text picked"
 
 
@@ -94,7 +94,8 @@ def judge(
     Args:
         model: a model, or anything that `interp.load` accepts.
         hypothesis: HEAD=RULE with a rule or detector by name, HEAD=FILE.py:FUNCTION, HEAD=FILE.toml
-            with a list, HEAD=SENTENCE, or, with `head`, a function or a list of tables;
+            with a list, HEAD=SENTENCE, or, with `head`, a function or a list of tables; all but a
+            sentence may be limited to a kind of query, as in HEAD=RULE from names;
             HEAD+HEAD=task:TASK with a task of `interp circuit`, the file of a circuit, or
             FILE=task:TASK; PLACE=FILE with a file of `find_variables`.
         corpus: see `interp.profile`; of hypotheses about a head.
@@ -152,13 +153,18 @@ def judge(
         most = n_documents + n_documents // 2 + used + (0 if written else WORDS)
         size["n_documents"] = most
         sample = text_sample(loaded, sites, corpus, field, None, progress, most, **size)
-        dealt = _Dealt.of(sample.windows, turn.used, n_documents)
+        dealing, kind = (sample.windows, turn.used, n_documents), ""
+        if said.at is None:
+            dealt = DealtDocuments.of(*dealing)
+        else:
+            dealt = DealtDocuments.of_kind(said.at, loaded, *dealing, n_queries, seed)
+            kind = f" with queries {said.at.limit}"
         if len(dealt.fresh) < LEAST:
             raise PromptError(
-                f"{with_noun(len(dealt.fresh), 'fresh document')} left of {len(sample.windows)} in"
-                f" {sample.facts['corpus']}: the others fit, or judged one of the"
-                f" {with_noun(turn.number - 1, 'earlier question')} about {loaded.name}; at least"
-                f" {LEAST} are needed: give more documents"
+                f"{with_noun(len(dealt.fresh), 'fresh document')}{kind} left of"
+                f" {len(sample.windows)} in {sample.facts['corpus']}: the others fit, or judged"
+                f" one of the {with_noun(turn.number - 1, 'earlier question')} about"
+                f" {loaded.name}; at least {LEAST} are needed: give more documents"
             )
         answer = _Answer.of(
             ClaimPages(loaded, site, dealt.reader(loaded), said, seed), dealt, number, progress
@@ -171,6 +177,7 @@ def judge(
         "reference": answer.reference,
         "fresh_left": dealt.left,
         "claimed": [entry.share for entry in said.entries],
+        "at": answer.limited,
         "examples": counter_examples(loaded, answer.fit, answer.read, answer.judged, number),
     }
     provenance |= dict(
@@ -198,38 +205,6 @@ def judge(
 
 
 @dataclass(frozen=True, eq=False)
-class _Dealt:
-    """Documents of one question: those that fit, those that judge, and the number of fresh ones.
-
-    The first documents fit. A document that judged an earlier question is not fresh, and neither is
-    a near copy of it, or of one that fits.
-    """
-
-    fits: Sequence[TextWindow]
-    fresh: Sequence[TextWindow]
-    left: int
-    windows: Sequence[TextWindow]
-
-    @classmethod
-    def of(cls, windows: Sequence[TextWindow], used: Collection[str], n: int) -> _Dealt:
-        """Deal the documents of a corpus."""
-        half = min(n // 2, len(windows) // 2)
-        fits = windows[:half]
-        taken = {w.cluster for w in fits} | {w.cluster for w in windows if w.content in used}
-        fresh: list[TextWindow] = []
-        for window in windows[half:]:
-            if window.cluster not in taken:
-                taken.add(window.cluster)
-                fresh.append(window)
-        return cls(fits, fresh[:n], max(0, len(fresh) - n), windows)
-
-    def reader(self, model: Model) -> TokenReader:
-        """Return a reader that knows names and frequent words from all documents but the judges."""
-        judges = {id(window) for window in self.fresh}
-        return TokenReader(model, [w.ids for w in self.windows if id(w) not in judges])
-
-
-@dataclass(frozen=True, eq=False)
 class _Answer:
     """Measurements of one question, before they are put into words.
 
@@ -247,7 +222,7 @@ class _Answer:
     """
 
     pages: ClaimPages
-    dealt: _Dealt
+    dealt: DealtDocuments
     fit: ClaimFit
     read: Sequence[ClaimPage]
     nats: Mapping[str, Float[np.ndarray, "document head"]]
@@ -258,7 +233,9 @@ class _Answer:
     tested: Tested
 
     @classmethod
-    def of(cls, pages: ClaimPages, dealt: _Dealt, head: int, progress: Progress | None) -> _Answer:
+    def of(
+        cls, pages: ClaimPages, dealt: DealtDocuments, head: int, progress: Progress | None
+    ) -> _Answer:
         """Read the documents, fit the row models and test the hypothesis."""
         said, fits = pages.hypothesis, dealt.fits
         if pages.model.kind == "causal":
@@ -291,6 +268,12 @@ class _Answer:
         tested = Tested.of(own, reference, judged, controls)
         return cls(pages, dealt, fit, read, nats, reference, judged, controls, held, tested)
 
+    @cached_property
+    def limited(self) -> dict[str, Any] | None:
+        """The kind of query that alone judges, and how many of the corpus are; None if all are."""
+        kind = self.pages.hypothesis.at
+        return None if kind is None else self.dealt.counted(kind, self.pages.reader)
+
     def numbers(self, seed: int) -> _Numbers:
         """Return the numbers of the verdict, with their intervals."""
         head, site, said = self.fit.head, self.pages.site, self.pages.hypothesis
@@ -302,6 +285,11 @@ class _Answer:
         for name in ("position", self.judged, *self.controls):
             numbers.share(name, nats, "even", name, spread)
         weight = np.stack([page.rows.weight[head].sum().item() for page in self.read])
+        if self.limited is not None:  # of texts without the kind, none
+            part, whole = np.array(
+                [(x.of_kind[head].item(), x.whole[head].item()) for x in self.read]
+            ).T
+            numbers.ratio(OF_KIND, part * self.limited["room"], whole)
         for at, entry in enumerate(said.entries):
             numbers.ratio(f"attention: {entry.name}", self.held["held"][:, at], weight)
             numbers.ratio(f"even attention: {entry.name}", self.held["even"][:, at], weight)
@@ -320,8 +308,10 @@ class _Answer:
             few = self.dealt.fresh[:OF_LOSS]
             own, even, described = losses_by_pattern(self.pages, self.fit, self.judged, few).T
             of_loss = _Numbers(len(few), seed, numbers.rows, numbers.quantiles)
-            tokens = np.array([len(window.ids) - 1 for window in few], float)
-            of_loss.ratio("loss without the pattern", even - own, tokens, "nats/token")
+            every = said.at is None
+            n = np.array([len(x.ids) - 1 if every else len(x.queries) for x in few], float)
+            unit = "nats/token" if every else "nats/query"
+            of_loss.ratio("loss without the pattern", even - own, n, unit)
             of_loss.ratio("causal share", even - described, even - own)
         return numbers
 

@@ -49,6 +49,11 @@ class AttentionRows:
         entropies = torch.special.xlogy(self.mass, self.mass).sum(-1)
         return entropies - torch.special.xlogy(self.weight, self.weight)
 
+    def at(self, queries: Int[np.ndarray, " row"]) -> AttentionRows:
+        """Return the rows of some queries."""
+        mass, weight, sink = (x[:, queries] for x in (self.mass, self.weight, self.sink))
+        return AttentionRows(mass, self.visible[queries], weight, sink, self.call)
+
     @classmethod
     def of(
         cls,

@@ -113,11 +113,21 @@ def main_name(text: Reading) -> Bool[np.ndarray, " pos"]:
     return names_in(text) & np.array([word == first for word in text.words], bool)
 
 
+def _in_speech(text: Reading) -> Bool[np.ndarray, " pos"]:
+    """Return the positions after an opening quotation mark, up to the closing one."""
+    marks = text.kinds["quote"]
+    return (np.cumsum(marks) - marks) % 2 == 1
+
+
+def closing_quotes(text: Reading) -> Bool[np.ndarray, " pos"]:
+    """Return the quotation marks that close a speech."""
+    return text.kinds["quote"] & _in_speech(text)
+
+
 def _open_quote(query: Any, key: Any, text: Reading) -> Any:
     """Return the quotation mark that opens the speech in which a query stands."""
     marks = text.kinds["quote"]
-    inside = (np.cumsum(marks) - marks) % 2 == 1
-    return marks[key] & (key == _last(marks)[query]) & inside[query]
+    return marks[key] & (key == _last(marks)[query]) & _in_speech(text)[query]
 
 
 def repeated_in(text: Reading) -> Bool[np.ndarray, " pos"]:

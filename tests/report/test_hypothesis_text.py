@@ -104,6 +104,25 @@ def test_a_hypothesis_about_positions_is_compared_with_even_attention() -> None:
     assert "keys that it names" not in text
 
 
+def test_a_limited_claim_says_where_it_was_judged() -> None:
+    """In the first line, and wherever a number is about these queries alone."""
+    at = {"limit": "from names", "queries": 0.031, "texts": 90, "of_texts": 96, "judged": 128}
+    numbers = NUMBERS | {"attention of the queries of the kind": (0.04, 0.03, 0.05)}
+    found = a_verdict(OPEN, numbers, at=at)
+    assert found.first_line().startswith(
+        f"L6H1=stops: {OPEN}, at names alone (3.1% of the queries, 4.0% of its attention);"
+    )
+    text = printed(found)
+    assert "90 of the 96 texts read have such queries, and 128 of these queries judge." in text
+    assert "stops 0.44 [0.39, 0.48] beside 0.07; claimed 0.40, inside the interval; 1.8% of" in text
+    assert "+0.013 [+0.005, +0.022] nats per such query" in text
+    assert "about 90 fresh documents with queries from names would tell" in text
+    before = a_verdict(OPEN, numbers, at=at | {"limit": "before names"})
+    assert f"{OPEN}, before names alone (3.1%" in before.first_line()
+    nothing = a_verdict(OPEN, dict.fromkeys(numbers, (NAN, NAN, NAN)), at=at)
+    assert "nan" not in printed(nothing)
+
+
 def test_undefined_numbers_are_said_to_be() -> None:
     found = a_verdict(OPEN, dict.fromkeys(NUMBERS, (NAN, NAN, NAN)), needed=None)
     text = printed(found)

@@ -125,7 +125,11 @@ ENTRY = {
 """Schema of an entry of a list, of which the first that names a key counts."""
 LIST = {
     "type": "object",
-    "properties": {"head": _NAME, "entries": {"type": "array", "items": ENTRY}},
+    "properties": {
+        "head": _NAME,
+        "entries": {"type": "array", "items": ENTRY},
+        "queries": {**_NAME, "description": "A kind of query, which alone judges the list."},
+    },
     "required": ["head", "entries"],
     "additionalProperties": False,
 }
@@ -213,8 +217,9 @@ TOOLS = {
             options={
                 "hypothesis": Spelling(
                     type={"anyOf": [{"type": "string", "maxLength": 2_000}, LIST]},
-                    help="HEAD=RULE with a rule or detector by its name, such as L1H0=induction, or"
-                    " a list of entries, of which the first that names a key counts.",
+                    help="HEAD=RULE with a rule or detector by its name, such as L1H0=induction,"
+                    " which may be limited to a kind of query (L1H0=names from pronouns), or a list"
+                    " of entries, of which the first that names a key counts.",
                 )
             },
             stem=lambda found, given: f"verdict-{found.facts['question']}",

@@ -32,6 +32,7 @@ NAMES = {
 """Row models in words."""
 PICKED = "active text picked"
 OTHERS = "median of the other heads of the layer, same hypothesis"
+OF_KIND = "attention of the queries of the kind"
 LEFT = {
     "position": "of what position leaves unexplained of the head's pattern off the sink",
     "even": "of what even attention leaves unexplained of the head's pattern off the sink",
@@ -51,8 +52,19 @@ def hypothesis_line(found: ResultRows) -> str:
     what = facts["metric"].removeprefix("share ") if task else "explained"
     share = rows[facts["metric"] if task else "share of what is left"]
     return (
-        f"{facts['hypothesis']}: {facts['verdict']}; {what} {_value(share)}"
+        f"{facts['hypothesis']}: {facts['verdict']}{_where(facts, rows)}; {what} {_value(share)}"
         f" ({found.provenance['model_id']}, question {facts['question']})"
+    )
+
+
+def _where(facts: Any, rows: dict[str, Any]) -> str:
+    """Return the kind of query that a limited hypothesis was judged on, and how much it is."""
+    if not (at := facts.get("at")):
+        return ""
+    share = _percent(rows[OF_KIND]["score"])
+    return (
+        f", {at['limit'].replace('from ', 'at ', 1)} alone ({at['queries']:.1%} of the queries,"
+        f" {share} of its attention)"
     )
 
 
@@ -64,10 +76,21 @@ def hypothesis_sentence(found: ResultRows) -> str:
     share = rows["share of what is left"]
     documents = with_noun(share["n"], "fresh document")
     return (
-        f"The hypothesis explains {_value(share)} {LEFT[facts['reference']]}: the mean over"
+        f"{_limit(facts)} {_value(share)} {LEFT[facts['reference']]}: the mean over"
         f" {documents}, which took no part in the fit; one on which it explains less than nothing"
         f' counts 0. "{HOLDS}" requires more than {SHARES[HOLDS]:.2f}, "{IN_PART}" more than'
         f" {SHARES[IN_PART]:.2f}, and both that it is {SHARES[IN_PART]:.2f} ahead of each control."
+    )
+
+
+def _limit(facts: Any) -> str:
+    """Return the beginning of the sentence, with the number of queries of a limited hypothesis."""
+    if not (at := facts.get("at")):
+        return "The hypothesis explains"
+    return (
+        f"This says nothing of the other queries. {at['texts']} of the"
+        f" {with_noun(at['of_texts'], 'text')} read have such queries, and"
+        f" {at['judged']:,} of these queries judge. There the hypothesis explains"
     )
 
 
@@ -136,7 +159,7 @@ def _lines(found: ResultRows) -> list[str]:
     lines += [f"    {text:<64}{_value(row)}" for text, row in shares]
     lines += _entries(facts, rows)
     lines += _picked(found, rows)
-    lines += _loss(rows)
+    lines += _loss(facts, rows)
     for kind, title in EXAMPLES.items():
         shown = [x for x in facts["examples"] if x["kind"] == kind]
         lines += [f"  {title}"] if shown else []
@@ -152,6 +175,7 @@ def _lines(found: ResultRows) -> list[str]:
 def _entries(facts: Any, rows: dict[str, Any]) -> list[str]:
     """Return the attention on the keys of each entry, beside what is claimed."""
     names = [name.removeprefix(ATTENTION) for name in rows if name.startswith(ATTENTION)]
+    limited = rows.get(OF_KIND)
     lines = (
         ["  share of the attention off the sink on the keys that it names, beside even attention"]
         if names
@@ -165,6 +189,8 @@ def _entries(facts: Any, rows: dict[str, Any]) -> list[str]:
         if claimed is not None and np.isfinite(row["low"]):
             inside = row["low"] <= claimed <= row["high"]
             text += f", {'inside' if inside else 'outside'} the interval"
+        if limited is not None:
+            text += f"; {_percent(row['score'] * limited['score'])} of all its attention"
         lines += [f"    {entry:<{max(map(len, names))}}  {text}"]
     return lines
 
@@ -185,7 +211,7 @@ def _picked(found: ResultRows, rows: dict[str, Any]) -> list[str]:
     return _wrapped(text)
 
 
-def _loss(rows: dict[str, Any]) -> list[str]:
+def _loss(facts: Any, rows: dict[str, Any]) -> list[str]:
     """Return the lines on the loss with the description in place of the pattern."""
     if "causal share" not in rows:
         return []
@@ -193,7 +219,7 @@ def _loss(rows: dict[str, Any]) -> list[str]:
     lines = [
         "  loss with even attention in place of the pattern, minus the model's loss, on"
         f" {with_noun(loss['n'], 'document')}:",
-        f"    {_value(loss, '+.3f')} nats per token",
+        f"    {_value(loss, '+.3f')} nats per {'such query' if facts.get('at') else 'token'}",
     ]
     if loss["low"] > 0:
         return [*lines, f"  share of this that the hypothesis restores: {_value(share)}"]
@@ -212,7 +238,8 @@ def _ledger(found: ResultRows) -> str:
     )
     noun = "pair" if "task" in facts else "document"
     if facts["needed"] is not None and facts["verdict"] == OPEN:
-        needed = with_noun(facts["needed"], f"fresh {noun}")
+        with_kind = f" with queries {facts['at']['limit']}" if facts.get("at") else ""
+        needed = with_noun(facts["needed"], f"fresh {noun}") + with_kind
         text += f" If the share found is the true one, about {needed} would tell."
     sampled = found.provenance.get("text", {}).get("sampled")  # the model writes more if asked
     if sampled or facts["fresh_left"] is None:
@@ -238,6 +265,10 @@ def _value(row: dict[str, Any], form: str = ".2f", *, ends: bool = True) -> str:
     if ends and np.isfinite(row["low"]):
         text += f" [{row['low']:{form}}, {row['high']:{form}}]"
     return text
+
+
+def _percent(share: float) -> str:
+    return f"{share:.1%}" if np.isfinite(share) else "an undefined share"
 
 
 def _wrapped(text: str) -> list[str]:
