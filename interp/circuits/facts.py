@@ -195,14 +195,7 @@ def _of_text(model: Model, text: str, subject: str, where: str) -> tuple[tuple[i
 
 
 def told_facts(model: Model, task: str, role: str, n: int = 32) -> list[Fact]:
-    """Return prompts of a task that tell the answer: the subject is where they do.
-
-    Args:
-        model: The model that the prompts are for.
-        task: A task of `interp circuit`, such as "stories:owner".
-        role: The position of the answer in its prompts, such as "receiver".
-        n: Number of prompts.
-    """
+    """Return n prompts of a task; the subject is the answer, where the prompt tells it (a role)."""
     from interp.circuits.tasks import make_contrast
 
     pairs = make_contrast(model, task, n=n)
