@@ -186,7 +186,7 @@ def test_each_runs(package_copy) -> None:
     assert "layer 0: " in told[2]
     assert "source: boxes, the module inside" in told[3]
     assert "by_layer" in told[4]
-    assert "ablation: the task is" in told[5]
+    assert "ablation: the task second_copy_loss is" in told[5]
 
 
 HALF = """

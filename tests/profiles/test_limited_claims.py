@@ -65,7 +65,7 @@ HEADS = [
 
 
 @pytest.fixture
-def verdict_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable:
+def limited_verdict(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable:
     """Judge on the planted heads with a ledger of one's own."""
     plant(monkeypatch, HEADS)
     monkeypatch.setattr(claim_fit, "read_rows", first_look.read_rows)
@@ -80,7 +80,7 @@ def verdict_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable:
     return ask
 
 
-def test_a_claim_holds_at_its_queries_alone(verdict_on: Callable) -> None:
+def test_a_claim_holds_at_its_queries_alone(limited_verdict: Callable) -> None:
     for head, rule, kind, words in (
         ("L0H0", induction, twelfth, {HOLDS}),
         ("L0H0", two_after, twelfth, {NOT}),
@@ -91,13 +91,13 @@ def test_a_claim_holds_at_its_queries_alone(verdict_on: Callable) -> None:
         ("L0H2", induction, next_twelfth, {HOLDS}),
         ("L0H3", induction, twelfth, {NOT}),
     ):
-        found = verdict_on(rule, kind, head)
+        found = limited_verdict(rule, kind, head)
         assert found.facts["verdict"] in words, (head, rule, kind, found.score[0])
         assert found.facts["question"] == 1
 
 
-def test_a_claim_says_where_it_was_judged_and_how_much_that_is(verdict_on: Callable) -> None:
-    found = verdict_on(induction, twelfth)
+def test_a_claim_says_where_it_was_judged_and_how_much_that_is(limited_verdict: Callable) -> None:
+    found = limited_verdict(induction, twelfth)
     at = found.facts["at"]
     every = [twelfth(np.array(ids))[2:] for ids in DOCUMENTS]
     assert at["of_texts"] == len(DOCUMENTS)
@@ -115,78 +115,78 @@ def test_a_claim_says_where_it_was_judged_and_how_much_that_is(verdict_on: Calla
     assert f"{at['judged']} of these queries judge. There the hypothesis explains" in text
     assert f"; {of_all:.1%} of all its attention" in text
     assert found.n[0] == at["texts"] - 32
-    whole = verdict_on(induction, None)
+    whole = limited_verdict(induction, None)
     assert whole.facts["at"] is None
     assert "alone" not in whole.first_line()
 
 
-def test_only_documents_with_such_queries_fit_and_judge(verdict_on: Callable) -> None:
-    found = verdict_on(induction, twelfth, corpus=DOCUMENTS[:80])
+def test_only_documents_with_such_queries_fit_and_judge(limited_verdict: Callable) -> None:
+    found = limited_verdict(induction, twelfth, corpus=DOCUMENTS[:80])
     having = sum(twelfth(np.array(ids))[2:].any() for ids in DOCUMENTS[:80])
     fits = min(32, having // 2)
     assert found.facts["questions"][0]["documents"] == having - fits < 48
     with pytest.raises(PromptError, match="0 fresh documents with queries from never left of 40"):
-        verdict_on(induction, never, corpus=DOCUMENTS[:40])
+        limited_verdict(induction, never, corpus=DOCUMENTS[:40])
 
 
 def never(tokens):
     return tokens < 0
 
 
-def test_too_few_queries_cannot_be_told_and_say_how_many_would(verdict_on: Callable) -> None:
-    found = verdict_on(induction, twelfth, n_documents=10)
+def test_too_few_queries_cannot_be_told_and_say_how_many_would(limited_verdict: Callable) -> None:
+    found = limited_verdict(induction, twelfth, n_documents=10)
     assert found.facts["verdict"] == OPEN
     needed = found.facts["needed"]
     assert 10 < needed < 30
     text = " ".join(hypothesis_text([found]).split())
     assert f"about {needed} fresh documents with queries from twelfth would tell" in text
-    assert verdict_on(induction, twelfth, n_documents=2 * needed).facts["verdict"] == HOLDS
+    assert limited_verdict(induction, twelfth, n_documents=2 * needed).facts["verdict"] == HOLDS
 
 
-def test_random_rules_do_not_hold_at_few_queries(verdict_on: Callable) -> None:
+def test_random_rules_do_not_hold_at_few_queries(limited_verdict: Callable) -> None:
     for number in range(4):
         a, b = np.random.default_rng(number).integers(1, 100, 2).tolist()
 
         def rule(query, key, tokens, *, a=a, b=b):
             return ((a * tokens[key] + b * tokens[query]) % 101 % 3 == 0) & (key < query)
 
-        found = verdict_on(rule, twelfth, f"L0H{number % 4}", seed=number)
+        found = limited_verdict(rule, twelfth, f"L0H{number % 4}", seed=number)
         assert found.facts["verdict"] == NOT
         assert found.score[0] < 0.05
 
 
-def test_a_claim_about_positions_is_compared_with_even_attention(verdict_on: Callable) -> None:
-    assert verdict_on(previous, twelfth).facts["reference"] == "even"
-    assert verdict_on(copies, twelfth).facts["reference"] == "position"
+def test_a_claim_about_positions_is_compared_with_even_attention(limited_verdict: Callable) -> None:
+    assert limited_verdict(previous, twelfth).facts["reference"] == "even"
+    assert limited_verdict(copies, twelfth).facts["reference"] == "position"
 
 
 @pytest.fixture(scope="module")
-def worded() -> interp.Model:
+def story_teller() -> interp.Model:
     return interp.load("bundled:stories")
 
 
-def test_forms_of_a_limit_say_the_same(worded: interp.Model, tmp_path: Path) -> None:
+def test_forms_of_a_limit_say_the_same(story_teller: interp.Model, tmp_path: Path) -> None:
     listed = tmp_path / "list.toml"
     listed.write_text('queries = "names"\n[[entries]]\nkeys = "previous"\n')
     table = {"head": "L1H0", "entries": [{"keys": "previous"}], "queries": "names"}
     given = ("L1H0=previous from names", "L1H0 = previous  from  names", f"L1H0={listed}", table)
     for each in given:
-        said = read_hypothesis(each, worded)
+        said = read_hypothesis(each, story_teller)
         assert (said.at, [x.name for x in said.entries]) == (judged_kinds()["names"], ["previous"])
     assert said.asked == "L1H0=list: previous from names"
-    assert read_hypothesis(f"L1H0={listed} from pronouns", worded).at.words == "pronouns"
-    assert read_hypothesis("L1H0=previous before names", worded).at.words == "before names"
-    assert read_hypothesis("L1H0=previous", worded).at is None
+    assert read_hypothesis(f"L1H0={listed} from pronouns", story_teller).at.words == "pronouns"
+    assert read_hypothesis("L1H0=previous before names", story_teller).at.words == "before names"
+    assert read_hypothesis("L1H0=previous", story_teller).at is None
     rules = tmp_path / "rules.py"
     rules.write_text(f"{FUNCTIONS}\ndef low(tokens):\n    return tokens < 40\n")
-    said = read_hypothesis(f"L1H0={rules}:copies from {rules}:low", worded)
+    said = read_hypothesis(f"L1H0={rules}:copies from {rules}:low", story_teller)
     assert said.asked.count("(sha256 ") == 2
-    reading = TokenReader(worded).read([3, 50, 4])
+    reading = TokenReader(story_teller).read([3, 50, 4])
     assert said.at.mask(reading).tolist() == [True, False, True]
     assert said.at.limit == "from low"
 
 
-def test_a_sentence_stays_one(worded: interp.Model) -> None:
+def test_a_sentence_stays_one(story_teller: interp.Model) -> None:
     given = "L1H0=looks from above, or names from names"
     assert stated_hypothesis(given, readable=True).content.startswith("looks from above")
     for given in ("L1H0=previous from name", "L1H0=previous before", "L1H0=previous from "):
@@ -196,10 +196,10 @@ def test_a_sentence_stays_one(worded: interp.Model) -> None:
         stated_hypothesis("L1H0=previuos from names")
 
 
-def test_kinds_are_those_of_lists_and_the_tokens_before_them(worded: interp.Model) -> None:
+def test_kinds_are_those_of_lists_and_the_tokens_before_them(story_teller: interp.Model) -> None:
     text = 'Ann had a hat. "It is my hat," said Ann. "Go home," said Bob.'
-    reading = TokenReader(worded).read(worded.tokenizer(text)["input_ids"])
-    tokens = worded.tokenizer.convert_ids_to_tokens(reading.tokens.tolist())
+    reading = TokenReader(story_teller).read(story_teller.tokenizer(text)["input_ids"])
+    tokens = story_teller.tokenizer.convert_ids_to_tokens(reading.tokens.tolist())
     kinds = judged_kinds()
     assert len(kinds) == 2 * len(QUERY_KINDS)
     marks = np.flatnonzero(kinds["quotation marks"].mask(reading))
@@ -213,7 +213,7 @@ def test_kinds_are_those_of_lists_and_the_tokens_before_them(worded: interp.Mode
             assert kind.mask(reading).tolist() == [*own[1:].tolist(), False]
 
 
-def test_what_selects_no_queries_is_refused(verdict_on: Callable) -> None:
+def test_what_selects_no_queries_is_refused(limited_verdict: Callable) -> None:
     for kind, reason in (
         (lambda tokens: tokens[0], r"returned an array of shape \(\) and type int64"),
         (lambda tokens: tokens, "expected True or False for each"),
@@ -221,8 +221,8 @@ def test_what_selects_no_queries_is_refused(verdict_on: Callable) -> None:
         (lambda tokens: 1 / 0, "ZeroDivisionError"),
     ):
         with pytest.raises(OptionError, match=reason):
-            verdict_on(induction, kind)
+            limited_verdict(induction, kind)
     with pytest.raises(OptionError, match="names are told by their text: the model has no token"):
-        verdict_on(induction, "names")
+        limited_verdict(induction, "names")
     with pytest.raises(UnknownName, match="nmaes"):
-        verdict_on(induction, "nmaes")
+        limited_verdict(induction, "nmaes")
