@@ -6,7 +6,7 @@
 The annotations of the stories say which tokens are the antecedent, the speaker, the owner and so
 on. By counting, the heads are found that attend to them beyond position; then the lists of
 `interp profile`, the roles of `interp score` and `interp judge` are compared with these. Each of
-the four parts is kept in stories_truth.json, and a run goes on where the last one on the same
+the five parts is kept in stories_truth.json, and a run goes on where the last one on the same
 model stopped. Writes stories_truth.md.
 """
 
@@ -46,9 +46,12 @@ from benchmarks.stories_truth_counts import (
     text_counts,
 )
 from benchmarks.stories_truth_names import (
-    PER_QUESTION,
+    AT_MOST,
+    AT_QUERIES,
+    JUDGED,
     RULES,
     entries_said,
+    n_texts,
     roles_said,
     verdicts_said,
 )
@@ -211,8 +214,15 @@ def measure(source: str, kept: dict[str, Any], store: Callable[[], None]) -> Non
     model = interp.load(source)
     heads = [f"L{site.layer}H{head}" for site in model.sites for head in range(site.n_heads)]
     after = FIRST + N_FIT + N_CHOOSE + N_JUDGE
-    n_asked = len(heads) * len(RULES) * PER_QUESTION
-    texts = [story.text for story in stories(N_PROFILE + n_asked, after)]
+    n_judged = len(heads) * len(RULES) * n_texts(JUDGED)
+    n_limited = len(heads) * len(AT_QUERIES) * n_texts(AT_MOST)
+
+    def texts(n: int, before: int = 0) -> list[str]:
+        return [story.text for story in stories(n, after + before)]
+
+    def verdicts(n: int, before: int, *asked: Any) -> Any:
+        return verdicts_said(model, heads, texts(n, N_PROFILE + before), *asked)
+
     about = {
         "model": model.name,
         "content_hash": model_provenance(model)["content_hash"],
@@ -226,9 +236,10 @@ def measure(source: str, kept: dict[str, Any], store: Callable[[], None]) -> Non
         kept |= about | {"seconds": 0.0}
     parts: dict[str, Callable[[], Any]] = {
         "truth": lambda: measured_truth(heads, partial(read_stories, model)),
-        "entries": lambda: entries_said(model, texts[:N_PROFILE]),
+        "entries": lambda: entries_said(model, texts(N_PROFILE)),
         "roles": lambda: roles_said(model),
-        "verdicts": lambda: verdicts_said(model, heads, texts[N_PROFILE:]),
+        "verdicts": lambda: verdicts(n_judged, 0, RULES, JUDGED),
+        "limited": lambda: verdicts(n_limited, n_judged, AT_QUERIES, AT_MOST),
     }
     for name, part in parts.items():
         if name not in kept:

@@ -6,7 +6,7 @@ The table of names is stories_truth_names.toml.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,6 +36,7 @@ class RelationName(NamedTuple):
     queries: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
     judged: str = ""
+    limited: str = ""
 
 
 _TABLE = parse_toml(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
@@ -51,8 +52,15 @@ COREFERENCE = Role(
 )
 """Decided by the rule of the package's roles, which has none for this score."""
 RULES = [*dict.fromkeys(name.judged for name in EXACT if name.judged)]
+AT_QUERIES = [name.limited for name in EXACT if name.limited]
 JUDGED: dict[str, Any] = {"n_documents": 32, "n_queries": 8, "max_length": 128}
-PER_QUESTION = 48  # documents: those that judge, and half as many that fit
+AT_MOST: dict[str, Any] = JUDGED | {"n_documents": 48, "max_length": 256}
+"""Size of a question, and of one that is limited to few queries of a text."""
+
+
+def n_texts(size: Mapping[str, Any]) -> int:
+    """Return the texts of a question: those that judge, and half as many that fit."""
+    return size["n_documents"] * 3 // 2
 
 
 def entries_said(model: interp.Model, texts: Sequence[str]) -> dict[str, list[list[Any]]]:
@@ -81,17 +89,21 @@ def roles_said(model: interp.Model) -> dict[str, Any]:
 
 
 def verdicts_said(
-    model: interp.Model, heads: Sequence[str], texts: Sequence[str]
+    model: interp.Model,
+    heads: Sequence[str],
+    texts: Sequence[str],
+    rules: Sequence[str],
+    size: Mapping[str, Any],
 ) -> dict[str, dict[str, tuple[str, float | None]]]:
     """Return letter and share of the verdict on every rule and head, asked in a random order."""
-    said: dict[str, dict[str, tuple[str, float | None]]] = {rule: {} for rule in RULES}
-    asked = [(rule, head) for rule in RULES for head in heads]
+    said: dict[str, dict[str, tuple[str, float | None]]] = {rule: {} for rule in rules}
+    asked = [(rule, head) for rule in rules for head in heads]
     order = np.random.default_rng(0).permutation(len(asked)).tolist()
     with tempfile.TemporaryDirectory() as folder:
         for at, (rule, head) in enumerate(asked[number] for number in order):
-            own = texts[at * PER_QUESTION : (at + 1) * PER_QUESTION]
+            own = texts[at * n_texts(size) : (at + 1) * n_texts(size)]
             try:
-                found = interp.judge(model, f"{head}={rule}", own, questions=folder, **JUDGED)
+                found = interp.judge(model, f"{head}={rule}", own, questions=folder, **size)
             except OptionError:
                 said[rule][head] = REFUSED, None
             else:

@@ -12,6 +12,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from benchmarks.stories_truth_counts import PLACES, QUESTIONS
 from benchmarks.stories_truth_names import (
+    AT_MOST,
+    AT_QUERIES,
     EXACT,
     JUDGED,
     LOOSE,
@@ -24,12 +26,14 @@ from benchmarks.stories_truth_names import (
 from interp.core.intervals import share_interval
 
 Cell = tuple[str, str, str]  # head, relation, place of the query
-LISTS, LOOSELY, BY_ROLE, HOLDS, IN_PART, ANY = SOURCES = (
+LISTS, LOOSELY, BY_ROLE, HOLDS, IN_PART, HOLDS_THERE, PART_THERE, ANY = SOURCES = (
     "list of `interp profile`, exact",
     "list of `interp profile`, loose",
     "role by `interp score`",
     "`interp judge`: holds",
     "`interp judge`: holds, or in part",
+    "`interp judge` at its queries: holds",
+    "`interp judge` at its queries: holds, or in part",
     "any of these, but loose",
 )
 
@@ -42,16 +46,21 @@ def true_cells(kept: Mapping[str, Any]) -> set[Cell]:
 def said_cells(kept: Mapping[str, Any]) -> dict[str, set[Cell]]:
     """Return what each source of names says of the heads."""
     said: dict[str, set[Cell]] = {source: set() for source in SOURCES}
+    judged = kept["verdicts"] | kept["limited"]
     for head in kept["truth"]["heads"]:
         for source, named in ((LISTS, named_exactly), (LOOSELY, named_loosely)):
             said[source] |= {(head, *cell) for x in kept["entries"][head] for cell in named(x)}
         for name in EXACT:
             cells = {(head, name.relation, place) for place in name.places}
-            letter = kept["verdicts"][name.judged][head][0] if name.judged else ""
             said[BY_ROLE] |= cells if {*kept["roles"]["heads"][head]} & {*name.roles} else set()
-            said[HOLDS] |= cells if letter == "H" else set()
-            said[IN_PART] |= cells if letter and letter in "HP" else set()
-    said[ANY] = said[LISTS] | said[BY_ROLE] | said[IN_PART]
+            for form, holds, part in (
+                (name.judged, HOLDS, IN_PART),
+                (name.limited, HOLDS_THERE, PART_THERE),
+            ):
+                letter = judged[form][head][0] if form else ""
+                said[holds] |= cells if letter == "H" else set()
+                said[part] |= cells if letter and letter in "HP" else set()
+    said[ANY] = said[LISTS] | said[BY_ROLE] | said[IN_PART] | said[PART_THERE]
     return said
 
 
@@ -60,6 +69,7 @@ def nameable(source: str) -> set[Question]:
     if source == LOOSELY:
         return {(relation, place) for relation in LOOSE for place in PLACES}
     fields = {LISTS: ["rules", "keys"], BY_ROLE: ["roles"], ANY: ["rules", "keys", "roles"]}
+    fields[ANY] += fields.setdefault(PART_THERE, fields.setdefault(HOLDS_THERE, ["limited"]))
     named = [
         name for name in EXACT if any(getattr(name, x) for x in fields.get(source, ["judged"]))
     ]
@@ -93,6 +103,7 @@ def pair_rows(kept: Mapping[str, Any], right: bool) -> Iterator[dict[str, Any]]:
     With the sources that name it, the entries that do so loosely, and the shares of the judge.
     """
     true, said, questions = true_cells(kept), said_cells(kept), kept["truth"]["questions"]
+    judged = kept["verdicts"] | kept["limited"]
     pairs = pairs_of(true) if right else pairs_of(said[ANY]) - pairs_of(said[ANY] & true)
     order = [relation for relation, _ in QUESTIONS]
     for head, relation in sorted(pairs, key=lambda x: (order.index(x[1]), x[0])):
@@ -105,10 +116,10 @@ def pair_rows(kept: Mapping[str, Any], right: bool) -> Iterator[dict[str, Any]]:
             "head": head,
             "relation": relation,
             "beyond": [questions[f"{relation} {place}"]["shares"][at] for place in PLACES],
-            "named": [x for x in (LISTS, BY_ROLE, IN_PART) if said[x] & cells],
+            "named": [x for x in (LISTS, BY_ROLE, IN_PART, PART_THERE) if said[x] & cells],
             "nameable": bool(own),
             "entries": [x for x in kept["entries"][head] if asked & named_loosely(x)],
-            "judged": {x.judged: kept["verdicts"][x.judged][head] for x in own if x.judged},
+            "judged": {x: judged[x][head] for one in own for x in (one.judged, one.limited) if x},
         }
 
 
@@ -121,7 +132,10 @@ def stories_truth_page(kept: Mapping[str, Any]) -> str:
     pages.filters |= {"interval": _interval, "share": _share, "entry": _entry}
     rows = [x for x in kept["truth"]["rows"] if x["true"]]
     asked = [(x["relation"], x["place"]) for x in rows]
-    letters = [x for by_head in kept["verdicts"].values() for x, _ in by_head.values()]
+    letters = {
+        form: [x for by_head in kept[form].values() for x, _ in by_head.values()]
+        for form in ("verdicts", "limited")
+    }
     return pages.get_template("stories_truth.md.j2").render(
         kept,
         found=rows,
@@ -130,8 +144,9 @@ def stories_truth_page(kept: Mapping[str, Any]) -> str:
         absent=[x for x in QUESTIONS if x not in asked],
         most={k: int(np.argmax(x["shares"])) for k, x in kept["truth"]["questions"].items()},
         agreement=agreement_rows(kept),
-        verdict=letters.count,
-        table={"exact": EXACT, "loose": LOOSE, "scores": SCORES, "rules": RULES, "size": JUDGED},
+        letters=letters,
+        table={"exact": EXACT, "loose": LOOSE, "scores": SCORES, "rules": RULES, "size": JUDGED}
+        | {"limited": AT_QUERIES, "size_there": AT_MOST},
     )
 
 

@@ -32,6 +32,7 @@ from benchmarks.stories_truth_counts import (
     text_counts,
 )
 from benchmarks.stories_truth_names import (
+    AT_QUERIES,
     COREFERENCE,
     EXACT,
     KINDS,
@@ -55,6 +56,7 @@ from interp.core.registry import METRICS
 from interp.heads.roles.declared import ROLES
 from interp.profiles.entries import PLACES as PLACE_SETS
 from interp.profiles.entries import QUERY_KINDS
+from interp.profiles.hypothesis_forms import stated_hypothesis
 from interp.profiles.rules import declared_rules
 from training.stories import RELATIONS as ANNOTATED
 from training.stories import stories
@@ -241,6 +243,7 @@ def test_names_are_those_of_the_package() -> None:
     roles = {role.id for role in ROLES} | {COREFERENCE.id}
     kinds = {kind.words for kind in QUERY_KINDS}
     assert {*RULES} <= rules
+    assert all(stated_hypothesis(f"L0H0={claim}").at for claim in AT_QUERIES)
     assert {*SCORES} | {need.metric for need in COREFERENCE.needs} <= {*METRICS}
     for name in EXACT:
         assert name.relation in RELATIONS
@@ -248,7 +251,7 @@ def test_names_are_those_of_the_package() -> None:
         assert {*name.rules, *name.keys} <= rules
         assert {*name.queries} <= kinds
         assert {*name.roles} <= roles
-        assert name.rules or name.keys or name.roles
+        assert name.rules or name.keys or name.roles or name.limited
         assert bool(name.keys) <= bool(name.queries)
     decided = {role.id for role in (*ROLES, COREFERENCE) for n in role.needs if n.metric in SCORES}
     assert {role for name in EXACT for role in name.roles} <= decided
@@ -289,6 +292,7 @@ def small() -> dict:
         "roles": {"heads": {"L0H0": [], "L0H1": [], "L0H2": ["syntax"]}},
         "verdicts": {rule: {head: ["N", 0.0] for head in heads} for rule in RULES}
         | {"induction": {"L0H0": ["N", 0.0], "L0H1": ["P", 0.2], "L0H2": ["O", None]}},
+        "limited": {rule: {head: ["N", 0.0] for head in heads} for rule in AT_QUERIES},
     }
 
 
