@@ -82,7 +82,7 @@ def test_its_folder_is_whole_and_of_this_base_and_these_texts(
 def test_its_own_texts_and_task_are_those_of_its_base() -> None:
     assert bundled.own_texts("bundled:stories-raven") == BASE / "held_out.jsonl"
     assert bundled.own_texts(str(FOLDER)) == BASE / "held_out.jsonl"
-    assert bundled.usual_task("bundled:stories-raven") == bundled.own_task("bundled:stories")
+    assert bundled.usual_task("bundled:stories-raven") == bundled.usual_task("bundled:stories")
 
 
 def test_the_raven_names_who_asks_after_the_fine_tune_alone(
