@@ -40,7 +40,7 @@ def names(reads: Literal["text", "images", "all"] = "text") -> list[str]:
 def path(name: str) -> Path:
     """Return the folder of the bundled model called `name`; raises `UnknownName` if unknown.
 
-    An installed wheel leaves out the weights of a fine-tune of `stories`, and says so.
+    An installed wheel leaves out the weights of the siblings of `stories`, and says so.
     """
     if name not in names("all"):
         if (HERE / name / "config.json").is_file():
@@ -55,7 +55,7 @@ def path(name: str) -> Path:
 def own_texts(source: str) -> Path | None:
     """Return the file of held-out texts of a bundled model, by its name or folder; else None.
 
-    A fine-tune, called as its base with an addition, has those of its base.
+    A sibling, called as its base with an addition, has those of its base.
     """
     home = HERE / source.removeprefix("bundled:")
     file = HERE / home.name.partition("-")[0] / "held_out.jsonl"

@@ -33,7 +33,7 @@ PERIOD = 40  # not one of the periods the card was measured on
 
 # With tests of their own: test_deceive.py, test_safety_learned.py, test_reorder.py,
 # test_story_model.py and test_story_tune.py.
-APART = ("deceive", "refusal", "reorder", "stories", "stories-raven")
+APART = ("deceive", "refusal", "reorder", "stories", "stories-raven", "stories-seed2")
 
 
 @pytest.fixture(scope="module", params=[n for n in bundled.names() if n not in APART])

@@ -22,7 +22,7 @@ from interp.circuits.tasks import TASKS, make_contrast
 from interp.planted import KINDS, known_models
 
 # A fine-tune of bundled:stories has the shapes of its base, and takes as long.
-SCORED = [f"bundled:{name}" for name in bundled.names("all") if name != "stories-raven"] + [
+SCORED = [f"bundled:{name}" for name in bundled.names("all") if not name.startswith("stories-")] + [
     f"{kind}:{name}" for kind in ("planted", "trained") for name in known_models(kind)
 ]  # compiled models are no language models, and have no scores
 TURNS = {"planted:selective_induction", "compiled:shuffle_dyck", "compiled:shuffle_dyck2"}

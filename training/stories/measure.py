@@ -143,8 +143,9 @@ def _sections(counts: dict[str, Any], samples: Sequence[int]) -> Iterator[str]:
         "Every text comes from a seed, and every word carries its truth, which the generator notes "
         "when it writes: no parser is involved. The package is not installed; it runs from a "
         "checkout. `bundled:stories` was trained on such texts from nothing, and "
-        "`bundled:stories-raven` on further ones: `interp list models bundled:stories` has its "
-        "card, and [how it grew](../benchmarks/stories_growth.md) is a page of its own."
+        "`bundled:stories-seed2` and `bundled:stories-raven` on further ones: `interp list models "
+        "bundled:stories` has its card, and [how it grew](../benchmarks/stories_growth.md) is a "
+        "page of its own."
     )
     yield (
         "```python\nfrom training.stories import story\n\nmade = story(7)\nprint(made.text)\n"
