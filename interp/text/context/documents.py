@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 import numpy as np
 
 from interp.core.errors import OptionError, PromptError
@@ -73,3 +76,45 @@ def sentence_documents(
         sources = tuple(i for i, which in enumerate(order) if which < copies)
         documents.append(Chain(**{**vars(chain), "sources": sources}))
     return documents
+
+
+def told_documents(
+    model: Model, task: str, role: str, *, n_documents: int = 12, seed: int = 0
+) -> list[Chain]:
+    """Make documents of the prompts of a task, whose last words ask for what one sentence tells.
+
+    The sentences of another prompt, about other people and things, stand before them or after.
+    """
+    from interp.circuits.tasks import make_contrast
+
+    pairs = make_contrast(model, task, n=n_documents, seed=seed)
+    documents, decode, rng = [], model.tokenizer.decode, np.random.default_rng(seed)
+    texts = [decode(ids, skip_special_tokens=True).split(". ") for ids in pairs.clean.ids]
+    for number, (ids, roles) in enumerate(zip(pairs.clean.ids, pairs.roles, strict=True)):
+        *own, question = texts[number]
+        told = decode(ids[: roles[role] + 1], skip_special_tokens=True).count(". ")
+        asked = _words([question]) & _words(own)
+        strangers = [x[:-1] for x in texts if not (asked | _names(own)) & (_words(x) | _names(x))]
+        other = strangers[rng.integers(len(strangers))] if strangers else []
+        before = int(rng.integers(2)) * len(other)
+        lines = [f"{line}." for line in (other + own if before else own + other)]
+        ends = np.cumsum([len(line) + 1 for line in lines]).tolist()
+        chain = Chain.of_text(
+            model,
+            " ".join(lines),
+            question=f" {question}",
+            answer=f" {decode(ids[roles[role]]).strip()}",
+            spans=[(end - len(line) - 1, end - 1) for line, end in zip(lines, ends, strict=True)],
+            name=f"document {number}",
+        )
+        documents.append(Chain(**{**vars(chain), "sources": (before + told,)}))
+    return documents
+
+
+def _words(lines: Sequence[str]) -> set[str]:
+    """Return the words of sentences that may name a thing."""
+    return set(re.findall(r"[a-z]{3,}", " ".join(lines))) - {"the", "and", "was", "with", "that"}
+
+
+def _names(lines: Sequence[str]) -> set[str]:
+    return set(re.findall(r"[A-Z][a-z]+", " ".join(lines))) - {"On", "In", "At", "After", "Early"}

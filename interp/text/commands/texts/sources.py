@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from interp.bundled import usual_task
 from interp.cli.making import command
 from interp.cli.run import Input, Run
 from interp.cli.value_types import PromptFile
@@ -75,7 +76,8 @@ def sources(
     """Score the sentences of a document (FILE) by how much the answer of MODEL rests on them.
 
     First every way is judged on documents with known sources: precision at k, and the calibration
-    of the confidence that is then stated for FILE. Without a file, only this is done.
+    of the confidence that is then stated for FILE. Without a file, only this is done. For
+    bundled:stories the documents tell who has a thing.
 
     Args:
         chain: the document.
@@ -104,7 +106,12 @@ def _known(run: Run, n_documents: int, seed: int) -> list[Chain]:
     from interp.core.errors import PromptError
     from interp.text.chains import linked_chains
     from interp.text.context import sentence_documents
+    from interp.text.context.documents import told_documents
 
+    if (task := usual_task(run.sources[0])) is not None:
+        run.voice.note(f"known documents: {n_documents} of {task}")
+        options: Any = {"n_documents": n_documents, "seed": seed}
+        return told_documents(run.model, task, "receiver", **options)
     n_sentences = 10
     shared = {"n_sentences": n_sentences, "seed": seed}
     try:
