@@ -107,7 +107,7 @@ def checkpoints(name: str) -> dict[int, Path]:
     if not folders:
         have = [each for each in names("all") if (HERE / each / "checkpoints").is_dir()]
         raise OptionError(
-            f"bundled:{name} comes without checkpoints; {', '.join(have) or 'no model'} has some"
+            f"bundled:{name} comes without checkpoints; with some: {', '.join(have) or 'no model'}"
         )
     record = parse_json((home / "training.json").read_text(encoding="utf-8"))
     return dict(sorted(folders.items())) | {int(record["recipe"]["steps"]): home}

@@ -37,6 +37,7 @@ def story_model() -> LlamaForCausalLM:
 def test_the_folder_is_whole_and_small(told: dict[str, Any]) -> None:
     assert {each.name for each in FOLDER.iterdir()} == {
         "README.md",
+        "checkpoints",
         "config.json",
         "generation_config.json",
         "generator.json",
