@@ -144,7 +144,9 @@ def test_steps_are_read_and_bad_runs_refused(tmp_path) -> None:
         interp.heads.emergence(str(tmp_path / "none"))
     with pytest.raises(OptionError, match="0 checkpoints"):
         interp.heads.emergence(str(tmp_path))
-    with pytest.raises(OptionError, match="comes without checkpoints; with some: stories, induction"):
+    with pytest.raises(
+        OptionError, match="comes without checkpoints; with some: stories, induction"
+    ):
         interp.heads.emergence("bundled:one-layer")
     with pytest.raises(OptionError, match="step of bundled:induction is unknown"):
         interp.heads.emergence(["bundled:induction", "step-3"])
