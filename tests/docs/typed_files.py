@@ -343,6 +343,10 @@ FILES: dict[str, Callable[[Path], None]] = {
     ),
     "results-base": profiled("base"),
     "results-tuned": profiled("tuned"),
+    "results/bundled-stories/circuit.json": scored(
+        "circuit bundled:stories --task stories:recipient --method attribution_patching -n 8 -q"
+        " -o {path.parents[1]}"
+    ),
     "other.parquet": scored("score bundled:one-layer -m induction --random 2 -o {path}"),
 }
 
