@@ -79,20 +79,17 @@ def sentence_documents(
 
 
 def told_documents(
-    model: Model, task: str, role: str, *, n_documents: int = 12, seed: int = 0
+    model: Model, prompts: Sequence[Sequence[int]], places: Sequence[int], *, seed: int = 0
 ) -> list[Chain]:
-    """Make documents of the prompts of a task, whose last words ask for what one sentence tells.
+    """Make documents of prompts whose last words ask for what is told at a place of each.
 
     The sentences of another prompt, about other people and things, stand before them or after.
     """
-    from interp.circuits.tasks import make_contrast
-
-    pairs = make_contrast(model, task, n=n_documents, seed=seed)
     documents, decode, rng = [], model.tokenizer.decode, np.random.default_rng(seed)
-    texts = [decode(ids, skip_special_tokens=True).split(". ") for ids in pairs.clean.ids]
-    for number, (ids, roles) in enumerate(zip(pairs.clean.ids, pairs.roles, strict=True)):
+    texts = [decode(ids, skip_special_tokens=True).split(". ") for ids in prompts]
+    for number, (ids, at) in enumerate(zip(prompts, places, strict=True)):
         *own, question = texts[number]
-        told = decode(ids[: roles[role] + 1], skip_special_tokens=True).count(". ")
+        told = decode(ids[: at + 1], skip_special_tokens=True).count(". ")
         asked = _words([question]) & _words(own)
         strangers = [x[:-1] for x in texts if not (asked | _names(own)) & (_words(x) | _names(x))]
         other = strangers[rng.integers(len(strangers))] if strangers else []
@@ -103,7 +100,7 @@ def told_documents(
             model,
             " ".join(lines),
             question=f" {question}",
-            answer=f" {decode(ids[roles[role]]).strip()}",
+            answer=f" {decode(ids[at]).strip()}",
             spans=[(end - len(line) - 1, end - 1) for line, end in zip(lines, ends, strict=True)],
             name=f"document {number}",
         )

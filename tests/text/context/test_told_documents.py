@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import interp
+from interp.circuits.tasks import make_contrast
 from interp.text.chains.chain import Chain
 from interp.text.context import judge_sources
 from interp.text.context.documents import told_documents
@@ -13,7 +14,9 @@ from interp.text.context.documents import told_documents
 @pytest.fixture(scope="module")
 def told_stories() -> tuple[interp.Model, list[Chain]]:
     model = interp.load("bundled:stories")
-    return model, told_documents(model, "stories:owner", "receiver", n_documents=16)
+    pairs = make_contrast(model, "stories:owner", n=16)
+    places = [roles["receiver"] for roles in pairs.roles]
+    return model, told_documents(model, pairs.clean.ids, places)
 
 
 def test_one_sentence_says_to_whom_the_thing_went_that_is_asked_for(told_stories) -> None:

@@ -103,6 +103,7 @@ def sources(
 
 def _known(run: Run, n_documents: int, seed: int) -> list[Chain]:
     """Return documents with known sources, of English sentences where the model reads them."""
+    from interp.circuits.tasks import make_contrast
     from interp.core.errors import PromptError
     from interp.text.chains import linked_chains
     from interp.text.context import sentence_documents
@@ -110,8 +111,9 @@ def _known(run: Run, n_documents: int, seed: int) -> list[Chain]:
 
     if (task := usual_task(run.sources[0])) is not None:
         run.voice.note(f"known documents: {n_documents} of {task}")
-        options: Any = {"n_documents": n_documents, "seed": seed}
-        return told_documents(run.model, task, "receiver", **options)
+        pairs = make_contrast(run.model, task, n=n_documents, seed=seed)
+        places = [roles["receiver"] for roles in pairs.roles]
+        return told_documents(run.model, pairs.clean.ids, places, seed=seed)
     n_sentences = 10
     shared = {"n_sentences": n_sentences, "seed": seed}
     try:
