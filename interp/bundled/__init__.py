@@ -69,9 +69,10 @@ def plain_texts(model: Any) -> list[str]:
     return [parse_json(line)["text"] if own else line for line in lines if line]
 
 
-def usual_task(source: str) -> str | None:
-    """Return the task of `interp circuit` that a bundled model is asked by default; else None."""
-    return "stories:owner" if source.partition("-")[0] == "bundled:stories" else None
+def usual_task(*sources: str) -> str | None:
+    """Return the task of `interp circuit` that models are asked by default, if all have one."""
+    own = sources and all(each.partition("-")[0] == "bundled:stories" for each in sources)
+    return "stories:owner" if own else None
 
 
 @cache

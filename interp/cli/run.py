@@ -14,12 +14,11 @@ import click
 from interp.bundled import usual_task
 from interp.cli.context import command_name
 from interp.cli.progress import Voice
+from interp.cli.results import merged_scores, print_of_each, results_in, stored_before
 from interp.cli.stopping import INTERRUPTED
 from interp.cli.wrapping import print_rows, print_text
 from interp.cli.written import as_given
 from interp.core.errors import StoreError
-from interp.core.json_document import rows_text
-from interp.core.presenter import form_of
 from interp.core.result_folder import folder_for, model_folder
 from interp.core.steps import finishing
 from interp.model.loading import Loading, source_labels
@@ -141,10 +140,9 @@ class Run:
         """Refuse what does not fit, before torch is imported; raises InterpError."""
         if not self.sources and self.declared.over in ("model", "models"):
             self.take_usual()
-        of_random_tokens = any(self.values.get(name) for name in ("measure", "max_length"))
-        if "task" in self.values and not self.stated("task") and not of_random_tokens:
-            [own, *others] = {usual_task(source) for source in self.sources}
-            self.values["task"] = (not others and own) or self.values["task"]
+        of_repeats = any(self.values.get(name) for name in ("measure", "max_length"))
+        if "task" in self.values and not (of_repeats or self.stated("task")):
+            self.values["task"] = usual_task(*self.sources) or self.values["task"]
         for each in self.declared.inputs.values():
             each.check(self)
         if self.out is not None and self.declared.in_folder:
@@ -154,9 +152,9 @@ class Run:
 
     def take_usual(self) -> None:
         """Take the model that is used if none is given, and say so."""
-        self.sources = (self.declared.usual,)
-        if self.form is None:  # before imports that take seconds
-            self.voice.note(f"no MODEL given: {self.declared.usual}; others: interp list models")
+        [source] = self.sources = (self.declared.usual,)
+        if self.form is None:
+            self.voice.note(f"no MODEL given: {source}; others: interp list models")
 
     def go(self) -> int:
         """Call the function for every model, print and write; return the exit code.
@@ -306,19 +304,21 @@ class Run:
         return folder
 
     def _end(self, code: int) -> None:
+        named = [(model.name if model else "", results) for model, results in self.results]
+        every = [(name, result) for name, results in named for result in results]
         if self.declared.over == "nothing":
-            return self._rows([(None, r) for _, results in self.results for r in results])
+            print_of_each(self.form, every)
+            return
         if self.declared.out in ("document", "tables"):
-            return None
+            return
         from interp.core.table import HeadTable
 
-        every = [(model, r) for model, results in self.results for r in results]
         merges = not every or merged_scores(every[0][1]) is not None
         if self.form is not None and merges:
             table = HeadTable.concat(self.tables)
             print_rows(table.to_json() if self.form == "json" else table.to_csv())
         elif self.form is not None:
-            self._rows(every)
+            print_of_each(self.form, every)
         if self.out is None or code not in (0, 1) or not every:
             return
         if self.declared.out == "file":
@@ -327,32 +327,13 @@ class Run:
         elif self.declared.out == "folder" and self.tables:
             self._write(self.out, HeadTable.concat(self.tables))
 
-    def _rows(self, every: list[tuple[Any, Any]]) -> None:
-        """Print the rows of all results, those of one type together."""
-        if self.form is None:
-            return
-        import pandas as pd
-
-        from interp.report.printed import result_rows
-
-        named = [
-            (getattr(result, "_name", type(result).__name__), model, result)
-            for model, result in every
-        ]
-        for kind in dict.fromkeys(name for name, _, _ in named):
-            same = [(m, r) for name, m, r in named if name == kind]
-            frames = [result_rows(r, m.name if m else "") for m, r in same]
-            lines = self.form == "json" and form_of("json_lines", same[0][1])
-            form = "jsonl" if lines else str(self.form)
-            print_rows(rows_text(pd.concat(frames, ignore_index=True), form))
-
     def _write(self, folder: Path, table: HeadTable) -> None:
         from interp.core.merge import merged
         from interp.report import write_report
 
         name = command_name(click.get_current_context())
         names = [f"{name}.{end}" for end in ("parquet", "csv", "html")]
-        table, notes = merged(_before(folder / names[0]), table)
+        table, notes = merged(stored_before(folder / names[0]), table)
         for note in notes:
             self.voice.note(f"{folder / names[0]}: {note}")
         table.to_parquet(folder / names[0])
@@ -370,36 +351,3 @@ def say_notes(run: Run) -> None:
             for about, note in result.notes.items():
                 text = f"{note:.3g}" if isinstance(note, float) else note
                 run.voice.note(f"{about}: {text}")
-
-
-def merged_scores(result: Any) -> HeadTable | None:
-    """Return the scores of heads that are merged over models, if a result has any."""
-    from interp.core.table import HeadTable
-
-    if isinstance(result, HeadTable):
-        return result
-    name = form_of("merged", result)
-    return None if name is None else getattr(result, name)
-
-
-def results_in(found: Any) -> list[Any]:
-    """Return the results of a call as a list."""
-    if isinstance(found, dict):
-        return [*found.values()]
-    if found is None:
-        return []
-    return found if isinstance(found, list) else [found]
-
-
-def _before(path: Path) -> list[HeadTable]:
-    """Return the results of earlier commands; a damaged file is moved aside."""
-    from interp.core.files import set_aside
-    from interp.core.table import HeadTable
-
-    if not path.exists():
-        return []
-    try:
-        return [HeadTable.from_parquet(path)]
-    except StoreError as error:
-        set_aside(path, error.__cause__ or error)
-        return []

@@ -121,8 +121,8 @@ WORDS: dict[str, Spelling] = {
     "task": Spelling(
         default="repeats",
         metavar="NAME|FILE",
-        help="The task: repeats (loss on the second copy of random tokens, but of "
-        "bundled:stories the default is stories:owner), a contrast task of "
+        help="The task: repeats (loss on the second copy of random tokens), stories:owner (who has "
+        "a thing; the default for bundled:stories), another contrast task of "
         "`interp circuit --list` (such as ioi), a .txt file (a prompt per line), a .jsonl file "
         "(prompt, answer, wrong, corrupted, position) or a .py file with task(model).",
     ),
