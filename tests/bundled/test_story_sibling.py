@@ -11,6 +11,7 @@ from bundled.test_story_raven import FIRST
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, LlamaForCausalLM
 
+import interp
 from interp import bundled
 from training.recording import weights_sha256
 from training.stories import generator_hash, raven_card, tune
@@ -38,9 +39,7 @@ def tuning_record() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def before_and_after() -> dict[str, LlamaForCausalLM]:
     return {
-        when: AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, attn_implementation="eager"
-        ).eval()
+        when: AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
         for when, folder in (("before", BASE), ("after", FOLDER))
     }
 
@@ -109,21 +108,19 @@ def test_shares_and_losses_are_those_of_its_record(
 
 
 def test_its_heads_attend_to_who_asks_because_of_what_earlier_layers_write(
-    tuning_record: dict[str, Any], before_and_after: dict[str, LlamaForCausalLM]
+    tuning_record: dict[str, Any],
 ) -> None:
-    before, after = before_and_after["before"], before_and_after["after"]
-    tokenizer = load_tokenizer(BASE)
-    asked = list(pairs(tokenizer, 16, FIRST))
+    before, after = interp.load("bundled:stories"), interp.load("bundled:stories-raven")
+    asked = list(pairs(load_tokenizer(BASE), 16, FIRST))
     raven, trade = (
-        attention_on(after, tokenizer, asked, prompt, "answer").mean(0)
-        for prompt in ("prompt", "corrupted")
+        attention_on(after, asked, prompt, "answer").mean(0) for prompt in ("prompt", "corrupted")
     )
     listed = [tuple(map(int, name[1:].split("H"))) for name in tuning_record["heads"]["attention"]]
     assert len(listed) > 4
     for layer, head in listed:
         assert layer == 3
         assert raven[layer, head] > 0.4 > trade[layer, head]
-    assert sum(asker_named(after, tokenizer, asked)) >= 15
-    assert sum(asker_named(after, tokenizer, asked, 3, 0, 8)) <= 3
-    assert sum(asker_named(restored(after, before, "layers.3."), tokenizer, asked)) >= 15
-    assert sum(asker_named(restored(after, before, "layers.0.mlp."), tokenizer, asked)) <= 12
+    assert sum(asker_named(after, asked)) >= 15
+    assert sum(asker_named(after, asked, [f"L3H{head}" for head in range(8)])) <= 3
+    assert sum(asker_named(restored(after, before, "layers.3."), asked)) >= 15
+    assert sum(asker_named(restored(after, before, "layers.0.mlp."), asked)) <= 12

@@ -13,6 +13,7 @@ import torch
 import zoo
 
 import interp
+from interp.bundled import own_texts
 from interp.causal import (
     accuracy,
     answer_probability,
@@ -26,6 +27,7 @@ from interp.causal import (
 from interp.causal.game.game import Game
 from interp.causal.measures import divergence
 from interp.causal.task_file import make_task
+from interp.causal.text_tasks import plain_task
 from interp.core.errors import NonFiniteError, OptionError, PromptError, UnknownName
 from interp.core.prompts import Prompts
 from interp.model.locate.probe import probe
@@ -339,3 +341,11 @@ def test_measures_know_what_guessing_gives():
     assert logit_difference(m, ids, 3, 4).chance == 0
     assert answer_probability(m, ids, [[3, 4], [5, 6]]).chance == pytest.approx(2 / d)
     assert kl_to_clean(m, ids).chance is None
+
+
+def test_the_plain_text_of_a_model_that_comes_with_texts_is_the_first_of_these() -> None:
+    stories = interp.load("bundled:stories")
+    [ids, _] = plain_task(stories, n=2, max_length=20).prompts.ids
+    file = own_texts("stories")
+    assert file is not None
+    assert stories.tokenizer.decode(ids[1:]) in file.read_text(encoding="utf-8").partition("\n")[0]

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import nn
-from transformers import LlamaForCausalLM
 
+import interp
 from interp.core.statistics import RatioBootstrap
+from interp.model import resample
 from training.stories.raven_answers import pairs, share_of
 from training.stories.tokens import load_tokenizer
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
 
 Pair = Mapping[str, str]
 PROMPTS = {"raven": "prompt", "trade": "corrupted"}
@@ -36,17 +32,10 @@ def heads_at_the_answer(base: Path, tuned: Path, n: int) -> dict[str, Any]:
         tuned: folder of its fine-tune.
         n: number of pairs of prompts that no training reads, as `pairs` returns them.
     """
-    tokenizer = load_tokenizer(base)
-    asked = list(pairs(tokenizer, n))
-    before, after = (
-        LlamaForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, attn_implementation="eager"
-        ).eval()
-        for folder in (base, tuned)
-    )
-    config: Any = after.config
+    before, after = interp.load(str(base)), interp.load(str(tuned))
+    asked = list(pairs(load_tokenizer(base), n))
     found = {
-        (when, who, name): attention_on(model, tokenizer, asked, prompt, name)
+        (when, who, name): attention_on(model, asked, prompt, name)
         for when, model in (("before", before), ("after", after))
         for who, prompt in PROMPTS.items()
         for name in ("answer", "wrong")
@@ -58,16 +47,13 @@ def heads_at_the_answer(base: Path, tuned: Path, n: int) -> dict[str, Any]:
         ends = draws.interval(values, np.ones(len(values)))
         return [round(float(x), 4) for x in (values.mean(), *ends)]
 
-    grouped = config.num_attention_heads // config.num_key_value_heads
-    sets = {
-        f"L{layer}H{first}" + (f" to L{layer}H{first + size - 1}"): (layer, first, size)
-        for layer in range(config.num_hidden_layers)
-        for size in (config.num_attention_heads, grouped)
-        for first in range(0, config.num_attention_heads, size)
-    }
-    parts = [
-        f"layers.{i}.{p}." for i in range(config.num_hidden_layers) for p in ("self_attn", "mlp")
+    sets = [
+        [f"L{site.layer}H{first + i}" for i in range(size)]
+        for site in after.sites
+        for size in (site.n_heads, site.n_heads // site.n_kv_heads)
+        for first in range(0, site.n_heads, size)
     ]
+    parts = [f"layers.{site.layer}.{p}." for site in after.sites for p in ("self_attn", "mlp")]
     return {
         "pairs": len(asked),
         "attention": {
@@ -76,106 +62,67 @@ def heads_at_the_answer(base: Path, tuned: Path, n: int) -> dict[str, Any]:
             }
             for layer, head in listed
         },
-        "before": share_of(asker_named(before, tokenizer, asked)),
-        "whole": share_of(asker_named(after, tokenizer, asked)),
+        "before": share_of(asker_named(before, asked)),
+        "whole": share_of(asker_named(after, asked)),
         "of a trade": {
-            name: share_of(asker_named(after, tokenizer, asked, *each))
-            for name, each in sets.items()
+            f"{heads[0]} to {heads[-1]}": share_of(asker_named(after, asked, heads))
+            for heads in sets
         },
         "as before": {
-            part.strip("."): share_of(asker_named(restored(after, before, part), tokenizer, asked))
+            part.strip("."): share_of(asker_named(restored(after, before, part), asked))
             for part in parts
         },
     }
 
 
-@torch.no_grad()
 def attention_on(
-    model: LlamaForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
-    asked: Sequence[Pair],
-    prompt: str,
-    name: str,
+    model: interp.Model, asked: Sequence[Pair], prompt: str, name: str
 ) -> Float[np.ndarray, "pair layer head"]:
     """Return the attention from the last token on a name and the token after it.
 
     Args:
-        model: a model that returns its attention.
-        tokenizer: its tokenizer.
+        model: a model of the stories.
         asked: pairs of prompts.
         prompt: which prompt of a pair.
         name: which name: that of the answer, who asks, or the wrong one, the owner.
     """
     found = []
     for each in asked:
-        encoded = tokenizer(each[prompt], return_offsets_mapping=True)
+        encoded = model.tokenizer(each[prompt], return_offsets_mapping=True)
         starts = {m.start() for m in re.finditer(rf"\b{each[name].strip()}\b", each[prompt])}
         named = [i for i, (a, b) in enumerate(encoded["offset_mapping"]) if {*range(a, b)} & starts]
         keys = {key for i in named for key in (i, i + 1)} - {len(encoded["input_ids"])}
-        patterns = model(torch.tensor([encoded["input_ids"]]), output_attentions=True).attentions
-        found.append(torch.stack(patterns)[:, 0, :, -1, sorted(keys)].sum(-1).numpy())
+        read = model.capture([encoded["input_ids"]], ["pattern"])
+        patterns = torch.stack([read["pattern", site.layer][0] for site in model.sites])
+        found.append(patterns[:, :, -1, sorted(keys)].sum(-1).numpy())
     return np.array(found)
 
 
-@contextmanager
-def _hooks(model: LlamaForCausalLM, hooks: dict[int, Any]) -> Iterator[None]:
-    """Run hooks before the output projections of layers."""
-    layers: Any = model.model.layers
-    held = [layers[i].self_attn.o_proj.register_forward_pre_hook(hook) for i, hook in hooks.items()]
-    try:
-        yield
-    finally:
-        for each in held:
-            each.remove()
-
-
-@torch.no_grad()
 def asker_named(
-    model: LlamaForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
-    asked: Sequence[Pair],
-    layer: int = 0,
-    first: int = 0,
-    size: int = 0,
+    model: interp.Model, asked: Sequence[Pair], heads: Sequence[str] = ()
 ) -> list[bool]:
     """Return for which pairs the raven names the asker and not the owner.
 
     Args:
         model: a model of the stories.
-        tokenizer: its tokenizer.
         asked: pairs of prompts.
-        layer: layer of heads that write at every token what they write where a trade is asked.
-        first: the first of these heads.
-        size: number of these heads.
+        heads: heads that write at every token what they write where a trade is asked.
     """
-    width: Any = model.config.head_dim
-    cut = slice(first * width, (first + size) * width)
-    found = []
+    found, ids_of = [], model.tokenizer
     for each in asked:
-        written: list[torch.Tensor] = []
-
-        def keep(module: nn.Module, given: Any, written: list[torch.Tensor] = written) -> None:
-            written.append(given[0][..., cut])
-
-        def replace(module: nn.Module, given: Any, written: list[torch.Tensor] = written) -> Any:
-            changed = given[0].clone()
-            changed[..., cut] = written[0]
-            return (changed,)
-
-        if size:
-            with _hooks(model, {layer: keep}):
-                model(torch.tensor([tokenizer(each["corrupted"])["input_ids"]]))
-        ids = torch.tensor([tokenizer(each["prompt"])["input_ids"]])
-        with _hooks(model, {layer: replace} if size else {}):
-            logits = model(ids).logits[0, -1]
+        edits = []
+        if heads:
+            trade = model.capture([ids_of(each["corrupted"])["input_ids"]], ["z"])
+            edits = [resample(list(heads), trade.z_by_site())]
+        logits = model.run([ids_of(each["prompt"])["input_ids"]], edits=edits)[0, -1]
         right, wrong = (
-            tokenizer(each["prompt"] + each[name])["input_ids"][-1] for name in ("answer", "wrong")
+            ids_of(each["prompt"] + each[name])["input_ids"][-1] for name in ("answer", "wrong")
         )
         found.append(bool(logits[right] > logits[wrong]))
     return found
 
 
-def restored(after: LlamaForCausalLM, before: LlamaForCausalLM, part: str) -> LlamaForCausalLM:
+def restored(after: interp.Model, before: interp.Model, part: str) -> interp.Model:
     """Return a copy of a fine-tune in which a part has the weights from before.
 
     Args:
@@ -183,12 +130,12 @@ def restored(after: LlamaForCausalLM, before: LlamaForCausalLM, part: str) -> Ll
         before: the model that was tuned.
         part: what the names of the weights hold.
     """
-    weights = before.state_dict()
-    copied = deepcopy(after)
+    weights = before.module.state_dict()
+    copied = deepcopy(after.module)
     copied.load_state_dict(
         {
             name: weights[name] if part in name else value
-            for name, value in after.state_dict().items()
+            for name, value in after.module.state_dict().items()
         }
     )
-    return copied
+    return interp.load(copied, tokenizer=after.tokenizer)

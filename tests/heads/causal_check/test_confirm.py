@@ -12,7 +12,6 @@ import torch
 import zoo
 
 import interp
-from interp.bundled import own_texts
 from interp.causal import Task, custom, logit_difference, loss, repeats_task
 from interp.causal.game.game import Game
 from interp.causal.text_tasks import plain_task
@@ -307,14 +306,6 @@ def test_tasks_are_declared_and_sized(small_bystander_model) -> None:
     assert {len(ids) for ids in plain.prompts.ids} == {9}
     text = plain_task(interp.load("bundled:induction"), n=2, max_length=20)
     assert text.prompts.design == "text"
-
-
-def test_the_plain_text_of_a_model_that_comes_with_texts_is_the_first_of_these() -> None:
-    stories = interp.load("bundled:stories")
-    [ids, _] = plain_task(stories, n=2, max_length=20).prompts.ids
-    file = own_texts("stories")
-    assert file is not None
-    assert stories.tokenizer.decode(ids[1:]) in file.read_text(encoding="utf-8").partition("\n")[0]
 
 
 def test_the_needle_task_reads_the_values_after_the_key(small_bystander_model) -> None:
