@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import platform
 import sys
 import time
 import warnings
@@ -24,17 +23,24 @@ from typing import Any
 
 import numpy as np
 import torch
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 import interp
 from benchmarks.rounded import as_json
-from benchmarks.stories_truth import FIRST, POSITION, read_stories, shown_cells, truth_rows
+from benchmarks.stories_truth import (
+    FIRST,
+    POSITION,
+    keep_only,
+    read_stories,
+    shown_cells,
+    truth_rows,
+)
 from benchmarks.stories_truth_counts import QUESTIONS, RELATIONS, Expected, text_counts
+from benchmarks.stories_truth_page import page_templates
 from interp.core.documents import parse_json
 from interp.core.files import write_atomically
 from interp.model import mean
 from training.recording import weights_sha256
-from training.stories import generator_hash, stories
+from training.stories import stories
 from training.stories.abilities import Exam, abilities, make_exam
 from training.stories.questions import ABILITIES
 from training.stories.tokens import load_tokenizer
@@ -46,6 +52,8 @@ N_FIT, N_CHOOSE, N_JUDGE = 64, 64, 128
 """Texts that tell what position gives, that choose heads, and that judge them."""
 RANDOM_SETS = 5
 """Random sets of heads beside those of each relation."""
+LOST = 0.05
+"""Accuracy by which that without the heads of a relation is shown to be below all random sets."""
 
 
 def moments(run: Path) -> dict[int, Path]:
@@ -103,7 +111,8 @@ def ablated(model: interp.Model, grown: dict[str, Any], exam: Exam) -> dict[str,
     """Return accuracies without the heads of each relation, and without as many random others."""
     every = [f"L{site.layer}H{head}" for site in model.sites for head in range(site.n_heads)]
     means = model.mean_z([story.text for story in stories(64, FIRST)])
-    found: dict[str, Any] = {"whole": without(model, [], means, exam)}
+    asked = [sum(name in text.items for text in exam.texts) for name in ABILITIES]
+    found: dict[str, Any] = {"questions": asked, "whole": without(model, [], means, exam)}
     for relation, heads in ((name, each["heads"]) for name, each in grown.items()):
         if heads:
             rng = np.random.default_rng(0)
@@ -119,19 +128,11 @@ def ablated(model: interp.Model, grown: dict[str, Any], exam: Exam) -> dict[str,
 
 def measure(runs: Sequence[Path], kept: dict[str, Any], store: Callable[[], None]) -> None:
     """Measure what is not kept of every moment of the runs."""
-    about = {
-        "generator": generator_hash(),
-        "texts": [N_EXAM, N_ABLATED, N_FIT, N_CHOOSE, N_JUDGE],
-        "made": f"interp {interp.__version__}, Python {platform.python_version()}, torch "
-        f"{torch.__version__}",
-    }
-    if about != {name: kept.get(name) for name in about}:
-        kept.clear()
-        kept |= about | {"models": {}, "seconds": 0.0}
+    keep_only(kept, {"texts": [N_EXAM, N_ABLATED, N_FIT, N_CHOOSE, N_JUDGE]})
     exams: dict[tuple[bytes, int], Exam] = {}
     for run in runs:
         seed = str(parse_json((run / "training.json").read_bytes())["seed"])
-        of_seed = kept["models"].setdefault(seed, {})
+        of_seed = kept.setdefault("models", {}).setdefault(seed, {})
         read = (run / "tokenizer.json").read_bytes()
         for step, folder in moments(run).items():
             weights, start = weights_sha256(folder), time.process_time()
@@ -176,18 +177,53 @@ def _there(moment: dict[str, Any], kind: str, name: str) -> bool:
     return low > guess
 
 
+def below(share: float, others: Sequence[float]) -> bool:
+    """Return True if an accuracy is below that without each of some other sets of heads."""
+    return share < min(others) - LOST
+
+
+def false_ones(kept: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    """Return how many cells the page shows in bold, and of how many.
+
+    Where there is nothing to show, untrained models and random sets of heads beside the others;
+    and the heads of relations.
+    """
+    models = kept["models"].values()
+    untrained = [_there(found["0"], "ability", name) for found in models for name in ABILITIES]
+    tables = [trained(found)["ablated"] for found in models]
+    without = [table[name] for table in tables for name in RELATIONS if name in table]
+    cells = [
+        (share, others)
+        for each in without
+        for share, others in zip(each["without"], zip(*each["random"], strict=True), strict=True)
+    ]
+    beside = [
+        below(one, [*others[:i], *others[i + 1 :]])
+        for _, others in cells
+        for i, one in enumerate(others)
+    ]
+    counted = {"untrained": untrained, "random": beside, "heads": [below(*cell) for cell in cells]}
+    return {name: (sum(shown), len(shown)) for name, shown in counted.items()}
+
+
+def trained(of_seed: dict[str, Any]) -> dict[str, Any]:
+    """Return what was measured of the trained model of a seed."""
+    return of_seed[max(of_seed, key=int)]
+
+
 def stories_growth_page(kept: dict[str, Any]) -> str:
     """Return the page, whose text is stories_growth.md.j2."""
-    pages = Environment(
-        loader=FileSystemLoader(HERE),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        keep_trailing_newline=True,
+    pages = page_templates()
+    pages.filters |= {"trained": trained, "below": below}
+    return pages.get_template("stories_growth.md.j2").render(
+        kept=kept,
+        abilities=[*ABILITIES],
+        relations=RELATIONS,
+        firsts={seed: sorted(first_moments(found)) for seed, found in kept["models"].items()},
+        false_ones=false_ones(kept),
+        n_sets=RANDOM_SETS,
+        lost=LOST,
     )
-    firsts = {seed: sorted(first_moments(found)) for seed, found in kept["models"].items()}
-    pages.globals |= {"abilities": [*ABILITIES], "relations": RELATIONS, "firsts": firsts}
-    pages.globals["n_sets"] = RANDOM_SETS
-    return pages.get_template("stories_growth.md.j2").render(kept=kept)
 
 
 def main() -> None:

@@ -208,6 +208,18 @@ def _null_row(draws: Float[np.ndarray, "draw text question sum head"], sums: Sum
     }
 
 
+def keep_only(kept: dict[str, Any], about: dict[str, Any]) -> None:
+    """Empty a record, unless it is of the same generator, versions and sizes."""
+    about = about | {
+        "generator": generator_hash(),
+        "made": f"interp {interp.__version__}, Python {platform.python_version()}, torch "
+        f"{torch.__version__}",
+    }
+    if about != {name: kept.get(name) for name in about}:
+        kept.clear()
+        kept |= about | {"seconds": 0.0}
+
+
 def measure(source: str, kept: dict[str, Any], store: Callable[[], None]) -> None:
     """Measure what is not kept of a model: its truth, and what the package says of its heads."""
     start = time.process_time()
@@ -226,14 +238,9 @@ def measure(source: str, kept: dict[str, Any], store: Callable[[], None]) -> Non
     about = {
         "model": model.name,
         "content_hash": model_provenance(model)["content_hash"],
-        "generator": generator_hash(),
         "texts": [FIRST, N_FIT, N_CHOOSE, N_JUDGE, N_PROFILE],
-        "made": f"interp {interp.__version__}, Python {platform.python_version()}, torch "
-        f"{torch.__version__}",
     }
-    if about != {name: kept.get(name) for name in about}:
-        kept.clear()
-        kept |= about | {"seconds": 0.0}
+    keep_only(kept, about)
     parts: dict[str, Callable[[], Any]] = {
         "truth": lambda: measured_truth(heads, partial(read_stories, model)),
         "entries": lambda: entries_said(model, texts(N_PROFILE)),

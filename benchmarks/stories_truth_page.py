@@ -123,12 +123,17 @@ def pair_rows(kept: Mapping[str, Any], right: bool) -> Iterator[dict[str, Any]]:
         }
 
 
-def stories_truth_page(kept: Mapping[str, Any]) -> str:
-    """Return the page, from what was measured."""
+def page_templates() -> Environment:
+    """Return what fills the templates of pages that stand beside this file."""
     here = FileSystemLoader(Path(__file__).parent)
-    pages = Environment(
+    return Environment(
         loader=here, undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True
     )
+
+
+def stories_truth_page(kept: Mapping[str, Any]) -> str:
+    """Return the page, from what was measured."""
+    pages = page_templates()
     pages.filters |= {"interval": _interval, "share": _share, "entry": _entry}
     rows = [x for x in kept["truth"]["rows"] if x["true"]]
     asked = [(x["relation"], x["place"]) for x in rows]

@@ -63,3 +63,16 @@ def test_seeds_are_the_bundled_models_and_checkpoints(kept) -> None:
     assert kept["models"]["2"]["4596"]["weights"] == sibling["weights_sha256"]
     exam = record["abilities"]["losses"]["unseen texts"]["nats_per_token"]
     assert whole["4596"]["loss"]["nats_per_token"] == pytest.approx(exam, abs=0.02)
+
+
+def test_bold_cells_are_counted_by_the_rule_that_shows_them() -> None:
+    """Of the random accuracies .3 is .1 below the others, and the heads' .2 below all by .1."""
+    one = [0.5] * len(ABILITIES)
+    sets = {"without": [0.2, *one[1:]], "random": [[0.3, *one[1:]], [0.4, *one[1:]], one]}
+    last = moment() | {"ablated": {"questions": [], "whole": one, "mark": sets}}
+    kept = {"models": {"0": {"0": moment(0.45), "9": last}}}
+    assert stories_growth.false_ones(kept) == {
+        "untrained": (1, len(ABILITIES)),
+        "random": (1, 3 * len(ABILITIES)),
+        "heads": (1, len(ABILITIES)),
+    }
