@@ -97,17 +97,19 @@ def shares() -> None:
 
     import pandas as pd
 
-    score, sem = np.array([0.5, 1.0]), np.array([0.3, 0.0])
+    score, sem = np.array([0.5, 1.0, 0.5]), np.array([0.19, 0.0, 0.3])
     rows: Any = SimpleNamespace(
         score=score,
-        n=np.array([4, 4]),
-        wide=lambda: pd.DataFrame({"score": score, "sem": sem, "n": [4, 4]}),
+        n=np.array([4, 4, 4]),
+        wide=lambda: pd.DataFrame({"score": score, "sem": sem, "n": [4, 4, 4]}),
     )
     bounds = judgement.bounds_of_precision(rows, 0.9)
-    half = stats.t.ppf(0.95, 3) * 0.3
+    half = stats.t.ppf(0.95, 3) * 0.19
     low, high = wilson(2, 4, 0.9)
+    assert 0.5 - half < low, "the spread of the documents decides"
     assert bounds[0] == pytest.approx((min(low, 0.5 - half), max(high, 0.5 + half)))
     assert bounds[1] == pytest.approx(wilson(4, 4, 0.9))
+    assert tuple(bounds[2]) == (0, 1), "2.35 * .3 is more than half"
 
     # of 5 classes, a wrong choice is the cue's by chance in 1 of 4
     for number, n in ((4, 8), (5, 8), (2, 8)):

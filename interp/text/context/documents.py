@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -74,7 +75,7 @@ def sentence_documents(
                 "linked_chains"
             )
         sources = tuple(i for i, which in enumerate(order) if which < copies)
-        documents.append(Chain(**{**vars(chain), "sources": sources}))
+        documents.append(replace(chain, sources=sources))
     return documents
 
 
@@ -104,7 +105,7 @@ def told_documents(
             spans=[(end - len(line) - 1, end - 1) for line, end in zip(lines, ends, strict=True)],
             name=f"document {number}",
         )
-        documents.append(Chain(**{**vars(chain), "sources": (before + told,)}))
+        documents.append(replace(chain, sources=(before + told,)))
     return documents
 
 
@@ -114,4 +115,5 @@ def _words(lines: Sequence[str]) -> set[str]:
 
 
 def _names(lines: Sequence[str]) -> set[str]:
-    return set(re.findall(r"[A-Z][a-z]+", " ".join(lines))) - {"On", "In", "At", "After", "Early"}
+    """Return the words of sentences that may name somebody."""
+    return set(re.findall(r"[A-Z][a-z]+", " ".join(lines)))

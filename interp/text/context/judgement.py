@@ -58,13 +58,13 @@ def judgement_rows(
 def bounds_of_precision(found: ResultRows, level: float) -> np.ndarray:
     """Return t intervals, extended to Wilson's interval of a share of as many documents.
 
-    Where all documents score alike, their spread says nothing.
+    Where all documents score alike, their spread says nothing. No precision is outside of 0 and 1.
     """
     bounds = t_bounds(found.wide(), level)
     for at, (score, n) in enumerate(zip(found.score, found.n, strict=True)):
         low, high = fraction_interval(float(score), int(n), level)
         bounds[at] = np.fmin(bounds[at, 0], low), np.fmax(bounds[at, 1], high)
-    return bounds
+    return bounds.clip(0, 1)
 
 
 def stated_and_observed(judged: ResultRows, method: str, *, bins: int = 5) -> pd.DataFrame:
