@@ -14,7 +14,8 @@ from transformers import AutoModelForCausalLM, LlamaForCausalLM
 import interp
 from interp import bundled
 from training.recording import weights_sha256
-from training.stories import generator_hash, raven_card, tune
+from training.stories import card, generator_hash, raven_card, tune
+from training.stories.abilities import abilities, make_exam
 from training.stories.raven import Addressee
 from training.stories.raven_answers import (
     CHOICES,
@@ -124,3 +125,15 @@ def test_its_heads_attend_to_who_asks_because_of_what_earlier_layers_write(
     assert sum(asker_named(after, asked, [f"L3H{head}" for head in range(8)])) <= 3
     assert sum(asker_named(restored(after, before, "layers.3."), asked)) >= 15
     assert sum(asker_named(restored(after, before, "layers.0.mlp."), asked)) <= 12
+
+
+def test_the_second_seed_is_that_of_its_record_and_says_where_a_thing_was_put() -> None:
+    folder = bundled.path("stories-seed2")
+    told = json.loads((folder / "training.json").read_text(encoding="utf-8"))
+    assert (told["seed"], told["generator"]) == (2, generator_hash())
+    assert weights_sha256(folder) == told["weights_sha256"]
+    assert (folder / "README.md").read_text(encoding="utf-8") == card.text(told)
+    tokenizer = load_tokenizer(folder)
+    exam = make_exam(tokenizer, 60)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    assert abilities(model, tokenizer, 60, exam)["tasks"]["place"]["interval"][0] > 0.6

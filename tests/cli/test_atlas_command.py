@@ -6,13 +6,18 @@ import json
 import re
 import shutil
 import subprocess
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fixtures.commands import invoked
 
 from interp.cli import main as cli
+from interp.core.errors import OptionError
 from interp.core.table import HeadTable
+
+atlas_command = import_module("interp.cli.commands.atlas")
 
 
 @pytest.fixture(scope="module")
@@ -279,3 +284,19 @@ def test_other_pages_get_their_ending_too(run, errors, tmp_path) -> None:
     assert run(*args, "-o", tmp_path / "a.html").exit_code == 0
     assert (tmp_path / "a.html").is_file()
     assert errors(*args, "-o", tmp_path / "a")[0] == 2
+
+
+def test_a_model_that_comes_with_texts_is_profiled_on_them(run, tmp_path, monkeypatch) -> None:
+    asked = []
+
+    def profiled(run, found, names, corpus, *options) -> None:
+        asked.append(([*names], corpus))
+        raise OptionError("enough was seen")
+
+    nothing = SimpleNamespace(done=[], failed=[])
+    monkeypatch.setattr(atlas_command, "_profiled", profiled)
+    monkeypatch.setattr(atlas_command, "_scored", lambda *_: nothing)
+    models = ["bundled:stories", "bundled:one-layer"]
+    run("atlas", *models, "-o", tmp_path / "a.html")
+    run("atlas", *models, "-o", tmp_path / "a.html", "--corpus", "bundled")
+    assert asked == [(models[:1], None), (models, "bundled")]
