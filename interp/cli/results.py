@@ -16,12 +16,7 @@ if TYPE_CHECKING:
 
 
 def print_of_each(form: str | None, every: Sequence[tuple[str, Any]]) -> None:
-    """Print the rows of all results, each after the name of its model, those of a type together.
-
-    Args:
-        form: "json" or "csv"; nothing is printed without one.
-        every: name of the model and result.
-    """
+    """Print the rows of results with the names of their models, those of a type together."""
     if form is None:
         return
     import pandas as pd
