@@ -279,6 +279,7 @@ def test_what_cannot_be_read_is_one_line_before_any_model_is_loaded(
             f"{bad}, line 1: not a tree: the heads of 1 -> 2 -> 1 form a cycle, and no word has "
             "head 0"
         ]
+    assert run_trees("--file", tmp_path / "none.conllu").exit_code == 2  # of the usual model
     assert run_trees("bundled:induction", "-n", "1").exit_code == 2
     device = run_trees("bundled:induction", "--device", "abacus")
     assert device.exit_code == 2
