@@ -91,7 +91,6 @@ def pytest_collection() -> Generator[None, object, object]:
     try:
         return (yield)
     finally:
-        gc.collect()
         gc.freeze()
         # with the usual thresholds a tenth of the processor time of the tests goes to this
         gc.set_threshold(20_000, 10, 50)

@@ -9,7 +9,7 @@ The first tier is a cheapest set that reaches every line and branch of a functio
 reaches, found greedily by new branches per second of processor time, then freed of tests whose
 branches the others reach; tests that a mutant of `benchmarks/mutants.py` needs stay, and those of
 files and texts, which reach no branch, unless they take more than 15 s. The cases of a test count
-together unless they take more than 20 s. The others are listed in `tests/second_tier.txt`, read by
+together unless they take more than 5 s. The others are listed in `tests/second_tier.txt`, read by
 `tests/conftest.py`. A new test is in the first tier.
 
 A line that runs once per process counts for the test that came first, so the chosen tests alone may
@@ -45,7 +45,7 @@ HEAD = """\
 # Tests of the second tier besides those with the mark `slow`: cheaper tests reach what they reach.
 # Written by tests/house/tiers.py: a file, and below it its tests, or cases of tests that take long.
 """
-LONG = 20
+LONG = 5
 """Seconds of processor time; the cases of a test that take more are chosen one by one."""
 OF_FILES = 15
 """Seconds of processor time that a test of files and texts may take in the first tier."""
