@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from functools import cache
 from math import isnan, nan
@@ -28,8 +29,13 @@ MEASURED = Path(__file__).with_name("paper_claims.json")
 ENTRIES = Path(__file__).parents[1] / "interp" / "core" / "literature.toml"
 ENTRY = "[[paper]]\n"  # first line of one of them
 FALSE, NOT_LEARNED, DEPENDS = "did not hold", "not learned here", "depends on the model"
+NOT_TESTABLE = "not testable here"
 ERROR = 0.05  # p value below which a number is off its bound: what its 95 % interval says
+MOST = 100_000  # units that a claim might be decided with
 LEAST = 3  # units of a mean, if the words of its samples begin with no number
+HOSTS = 3  # trained models that a verdict on a claim about trained models needs
+# the worst verdict of numbers that are all needed comes first
+ORDER = (FALSE, NOT_LEARNED, "undecided", "held")
 BEHIND = 2.0  # nats behind its bound at which a form of attention has not learned its tasks
 
 
@@ -46,7 +52,8 @@ class Finding:
         side: "above" or "below": on which side of the bound the claim puts the number.
         bound: the bound.
         samples: what was counted, how many of them; begins with the number of independent units.
-        host: model that the number is about, if others have the same number.
+        host: trained model that the number is about, if a claim about such models has it.
+        decides: False for a number that stands beside those that decide: a shorter training.
     """
 
     what: str
@@ -58,6 +65,7 @@ class Finding:
     bound: float
     samples: str
     host: str = ""
+    decides: bool = True
 
     @property
     def verdict(self) -> str:
@@ -68,11 +76,6 @@ class Finding:
         if above or below:
             return "held" if above == (self.side == "above") else FALSE
         return FALSE if self.is_exact else "undecided"  # equal to the bound, or an interval on it
-
-    @property
-    def named(self) -> str:
-        """The number in words, after its host."""
-        return f"{self.host}, {self.what}" if self.host else self.what
 
     @property
     def is_exact(self) -> bool:
@@ -91,12 +94,10 @@ class Finding:
         That of Student's t, from the half-width of the interval, for means; that of the exact
         binomial test for shares of trials; NaN for exact numbers and for bootstrap intervals.
         """
-        count = re.match(r"[\d,]+", self.samples)
-        n = int(count[0].replace(",", "")) if count else LEAST
+        n, half = self.units, (self.high - self.low) / 2
         if isnan(self.low) or isnan(self.high) or self.is_exact:
             return nan
-        half = (self.high - self.low) / 2
-        if abs(self.low + half - self.value) < 1e-3 * half:
+        if self._is_mean:
             deviations = abs(self.value - self.bound) / half * stats.t.isf(ERROR / 2, n - 1)
             return float(2 * stats.t.sf(deviations, n - 1))
         hits = round(self.value * n)
@@ -106,6 +107,36 @@ class Finding:
         same = np.allclose(trials.proportion_ci(1 - ERROR), (self.low, self.high), atol=1e-4)
         return float(trials.pvalue) if same else nan
 
+    @property
+    def units(self) -> int:
+        """Number of independent units: the first word of the samples."""
+        count = re.match(r"[\d,]+", self.samples)
+        return int(count[0].replace(",", "")) if count else LEAST
+
+    @property
+    def _is_mean(self) -> bool:
+        """True where the interval is symmetric, as that of Student's t."""
+        half = (self.high - self.low) / 2
+        return abs(self.low + half - self.value) < 1e-3 * half
+
+    @property
+    def needed(self) -> int:
+        """Units that would decide an undecided mean if its value and spread stayed.
+
+        It is 0 for other numbers, and where `MOST` units would not be enough.
+        """
+        if self.verdict != "undecided" or not self._is_mean:
+            return 0
+        spread = (self.high - self.value) / stats.t.isf(ERROR / 2, self.units - 1)
+
+        def decides(n: int) -> bool:
+            end = stats.t.isf(ERROR / 2, n - 1) * spread * (self.units / n) ** 0.5
+            return bool(end < abs(self.value - self.bound))
+
+        n = range(self.units + 1, MOST + 1)  # the more units, the nearer the end of the interval
+        at = bisect_left(n, True, key=decides)
+        return n[at] if at < len(n) else 0
+
 
 @dataclass(frozen=True)
 class Tested:
@@ -113,73 +144,100 @@ class Tested:
 
     Args:
         models: what it was measured on, in words.
-        findings: the numbers; the claim holds when all of them pass their bounds.
+        findings: the numbers; the claim holds on a model when all of them pass their bounds.
         seconds: processor time of the test.
+        training: processor time of the training of the models that it read.
+        code: hash of the test, as `papers.finding.Claim.code` makes it.
     """
 
     models: str
     findings: tuple[Finding, ...]
     seconds: float
+    training: float = 0.0
+    code: str = ""
+
+    @property
+    def by_host(self) -> dict[str, tuple[Finding, ...]]:
+        """The numbers of each trained model; those of none count for all."""
+        names = dict.fromkeys(x.host for x in self.findings if x.host) or {"": None}
+        return {name: tuple(x for x in self.findings if x.host in ("", name)) for name in names}
 
     @property
     def verdict(self) -> str:
-        """One of `VERDICTS`: the worst of the findings."""
-        found = {self.agreed_on(finding.what) for finding in self.findings}
-        order = (FALSE, NOT_LEARNED, DEPENDS, "undecided", "held")
-        return next(verdict for verdict in order if verdict in found)
+        """One of `VERDICTS`: that of all trained models, which must agree.
+
+        A claim about trained models that too few models can show is not testable here; one that
+        holds on one of them and not on another depends on the model; other differences are open.
+        """
+        if len(self.by_host) < HOSTS and "" not in self.by_host:
+            return NOT_TESTABLE
+        found = {self.verdict_of(numbers) for numbers in self.by_host.values()}
+        if len(found) == 1:
+            return found.pop()
+        return DEPENDS if {"held", FALSE} <= found else "undecided"
+
+    def verdict_of(self, numbers: Iterable[Finding]) -> str:
+        """Return the worst verdict of some numbers, of those that decide."""
+        found = {self.verdict_on(x) for x in numbers if x.decides}
+        return next(verdict for verdict in ORDER if verdict in found)
 
     def verdict_on(self, finding: Finding) -> str:
         """Return the verdict on one number; a form that learned nothing says nothing of a claim."""
         behind = finding.verdict == FALSE and "trained alike" in self.models and finding.is_behind
         return NOT_LEARNED if behind else finding.verdict
 
-    def agreed_on(self, what: str) -> str:
-        """Return the verdict on a number over its hosts, which must agree.
-
-        One that is on both sides of its bound depends on the model; other differences are open.
-        """
-        found = {self.verdict_on(x) for x in self.findings if x.what == what}
-        if len(found) == 1:
-            return found.pop()
-        return DEPENDS if {"held", FALSE} <= found else "undecided"
-
     @property
     def p(self) -> float:
         """P value of the verdict; NaN where exact numbers or bootstrap intervals decide it.
 
-        A claim that held needs all its numbers: the largest of their p values. One that did not
-        needs a single one: the smallest of those that contradict it, times the number of numbers.
-        One that depends on the model needs both. One that is open has the largest of all.
+        On one model, a claim that held needs all its numbers: the largest of their p values. One
+        that did not needs a single one: the smallest of those that contradict it, times the number
+        of numbers. Over models, a verdict needs the agreement of all: the largest of their p
+        values. One that depends on the model needs a model of each side: the least p value of each
+        side, the larger of the two, times the number of models.
         """
-        sampled = [x.p for x in self.findings if not x.is_exact]
-        if self.verdict in ("held", "undecided"):
+        if self.verdict == NOT_TESTABLE:
+            return nan
+        each = [(self.verdict_of(x), self._p_of(x)) for x in self.by_host.values()]
+        if self.verdict != DEPENDS:
+            known = [p for _, p in each if self.verdict in (FALSE, NOT_LEARNED) or not isnan(p)]
+            return float(np.max(known)) if known else nan
+        sides = [
+            min((p for says, p in each if says == side and not isnan(p)), default=nan)
+            for side in ("held", FALSE)
+        ]
+        return float(np.minimum(1.0, np.max(sides) * len(each)))
+
+    def _p_of(self, numbers: Collection[Finding]) -> float:
+        numbers = [x for x in numbers if x.decides]
+        if self.verdict_of(numbers) in ("held", "undecided"):
+            sampled = [x.p for x in numbers if not x.is_exact]
             return float(np.max(sampled)) if sampled else nan
-        own = [x for x in self.findings if self.agreed_on(x.what) == self.verdict]
-        sides = ("held", FALSE) if self.verdict == DEPENDS else (FALSE,)
-        least = [np.min([x.p for x in own if x.verdict == side]) for side in sides]
-        return float(np.minimum(1.0, np.max(least) * len(self.findings)))
+        least = float(np.min([x.p for x in numbers if x.verdict == FALSE]))
+        return float(np.minimum(1.0, least * len(numbers)))
 
     def as_json(self) -> dict[str, Any]:
         """Return what `tested_from` reads."""
-        found = [{k: v for k, v in asdict(x).items() if k != "host" or v} for x in self.findings]
+        each = [asdict(x) for x in self.findings]
+        found = [{k: v for k, v in x.items() if v != "" and v is not True} for x in each]
         return asdict(self) | {"findings": found}
 
     def __str__(self) -> str:
         """Format the verdict and a line per number."""
-        lines = [f"{self.verdict}, on {self.models} ({self.seconds:.1f} s of processor time)"]
-        for x in self.findings:
-            ends = "" if x.low == x.high else f" [{x.low:.3g}, {x.high:.3g}]"
-            lines.append(
-                f"{x.named}: {x.value:.3g}{ends} {x.unit}, {self.verdict_on(x)}: claimed {x.side}"
-                f" {x.bound:.3g} ({x.samples})"
-            )
+        time = f"{self.seconds + self.training:.0f} s of processor time"
+        lines = [f"{self.verdict}, on {self.models} ({time}, {self.training:.0f} of it training)"]
+        for host, numbers in self.by_host.items():
+            lines += [f"{host}: {self.verdict_of(numbers)}"] if host else []
+            for x in numbers:
+                ends = "" if x.low == x.high else f" [{x.low:.3g}, {x.high:.3g}]"
+                says = f", {self.verdict_on(x)}: claimed {x.side} {x.bound:.3g}" * x.decides
+                lines.append(f"{x.what}: {x.value:.3g}{ends} {x.unit}{says} ({x.samples})")
         return "\n".join(lines)
 
 
 def tested_from(kept: dict[str, Any]) -> Tested:
     """Return a test from what `as_json` gave; the verdict is made from the numbers again."""
-    findings: Iterable[dict[str, Any]] = kept["findings"]
-    return Tested(kept["models"], tuple(Finding(**f) for f in findings), kept["seconds"])
+    return Tested(**kept | {"findings": tuple(Finding(**f) for f in kept["findings"])})
 
 
 @cache

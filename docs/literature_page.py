@@ -20,12 +20,19 @@ from urllib.parse import quote_plus
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.paper_findings import ERROR, Finding, corrected, results  # noqa: E402
+from benchmarks.paper_findings import (  # noqa: E402
+    ERROR,
+    HOSTS,
+    NOT_TESTABLE,
+    Finding,
+    Tested,
+    corrected,
+    results,
+)
 from interp.core.literature import KINDS, STATUSES, VERDICTS, Paper, papers  # noqa: E402
 
 COMMAND = "python benchmarks/paper_claims.py"
 PLACES = {
-    "not looked up yet": r"",
     "not traced": r"not traced",
     "in its abstract": r"abstract",
     "in its abstract; a bound or what it is compared with is ours": r"abstract; ours: .+",
@@ -35,9 +42,20 @@ PLACES = {
 }
 
 
+CONDITIONS = (
+    "something like the paper's own conditions",
+    f"{HOSTS} or more trained models of this repository, one by one",
+    "fewer trained models of the kind, which gives no verdict",
+    "small models that the test trains, or models with written weights",
+    "nothing",
+)
+
+
 def page() -> str:
     """Return the counts, a table of claims for each kind, and one of answers, as Markdown."""
-    return "\n\n".join([places(), corrections(), verdicts(), counts(), *claims(), *answers()])
+    return "\n\n".join(
+        [conditions(), places(), corrections(), verdicts(), counts(), *claims(), *answers()]
+    )
 
 
 def places() -> str:
@@ -46,20 +64,37 @@ def places() -> str:
     lines.append("|---" * (len(VERDICTS) + 2) + "|")
     for name in reversed(PLACES):
         some = [p for p in papers() if place_of(p) == name]
-        if not some and name != "not traced":
+        if not some:
             continue
         found = Counter(p.verdict for p in some)
         cells = [name, str(len(some)), *(str(found[verdict]) for verdict in VERDICTS)]
         lines.append("| " + " | ".join(cells) + " |")
-    looked = [p for p in papers() if p.place]
-    same = [p for p in looked if p.as_published]
-    said = (
-        f"{len(same)} of {len(looked)} claims that were looked up are tested at something like the"
-        f" paper's own conditions; the other {len(looked) - len(same)} are tested on small models"
-        f" of this repository, or not at all. The conditions of the {len(papers()) - len(looked)}"
-        " claims that were not looked up were not compared."
+    return "\n".join(lines)
+
+
+def conditions() -> str:
+    """Return the number of claims by what they were tested on, and by verdict."""
+    lines = ["| tested on | claims | " + " | ".join(VERDICTS) + " |"]
+    lines.append("|---" * (len(VERDICTS) + 2) + "|")
+    for name in CONDITIONS:
+        some = [p for p in papers() if condition_of(p) == name]
+        found = Counter(p.verdict for p in some)
+        cells = [name, str(len(some)), *(str(found[verdict]) for verdict in VERDICTS)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + (
+        "\n\nAll but the first row are caricatures of the papers' conditions: their verdicts are"
+        " about small models alone."
     )
-    return "\n".join(lines) + f"\n\n{said}"
+
+
+def condition_of(paper: Paper) -> str:
+    """Return the name of `CONDITIONS` of what a claim was tested on."""
+    tested = results().get(paper.title)
+    if paper.as_published or not tested:
+        return CONDITIONS[0 if tested else 4]
+    if "" in tested.by_host:
+        return CONDITIONS[3]
+    return CONDITIONS[1 if len(tested.by_host) >= HOSTS else 2]
 
 
 def place_of(paper: Paper) -> str:
@@ -77,7 +112,7 @@ def corrections() -> str:
         each = [corrected_p()[p.title] for p in papers() if p.tested and p.verdict == verdict]
         without = sum(map(isnan, each))
         less = sum(p < ERROR for p in each)
-        if each and verdict != "undecided":
+        if each and verdict not in ("undecided", NOT_TESTABLE):
             cells = (verdict, len(each), less, len(each) - less - without, without)
             lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
@@ -92,15 +127,13 @@ def corrected_p() -> dict[str, float]:
 def verdicts() -> str:
     """Return the number of claims by kind and verdict, and what testing them took."""
     tested = results().values()
-    hours = sum(t.seconds for t in tested) / 3600
+    hours = sum(t.seconds + t.training for t in tested) / 3600
     rows = _by_kind("papers by verdict on their claim", VERDICTS, lambda p: p.verdict)
-    decided = sum(bool(p.tested) for p in papers())
+    decided = sum(bool(p.tested) and p.verdict != NOT_TESTABLE for p in papers())
     return (
         f"{len(tested)} of {len(papers())} claims were measured, {decided} of them by numbers that"
-        f" give a verdict, in {hours:.1f} hours of one core"
-        f" (`{COMMAND}`, which resumes) beside the training of the forms of attention, whose time"
-        " stands in [benchmarks/trained_alike.md](../benchmarks/trained_alike.md): weights are kept"
-        f" and shared by the claims.\n\n{rows}"
+        f" give a verdict, in {hours:.1f} hours of one core (`{COMMAND}`, which resumes; training"
+        f" that several claims share is counted in each).\n\n{rows}"
     )
 
 
@@ -141,28 +174,39 @@ def _claim(paper: Paper) -> str:
     tested, why = results().get(paper.title), paper.why_no_verdict
     measured, chance = "", ""
     if tested:
-        given = [_number(x, "" if why else tested.verdict_on(x)) for x in tested.findings]
-        measured = "<br>".join([f"{tested.models}, which decides nothing:" if why else "", *given])
+        measured = "<br>".join(_measured(tested, decides=not why))
     if paper.tested:
         p = results()[paper.title].p
         chance = "none" if isnan(p) else f"{p:.2g}, {corrected_p()[paper.title]:.2g}"
     verdict = paper.stated.replace(paper.verdict, f"**{paper.verdict}**", 1)
     search = f"https://scholar.google.com/scholar?q={quote_plus(paper.title)}"
-    place = f"{paper.place or 'not looked up'}{paper.read and f' (read {paper.read})'}"
+    place = f"{paper.place}{paper.read and f' (read {paper.read})'}"
     said = f"{verdict}: {why}" if why else verdict
     title = f"[{paper.title}]({search})"
-    cells = (title, paper.claim, place, said, chance, measured.removeprefix("<br>"))
+    cells = (title, paper.claim, place, said, chance, measured)
     return "| " + " | ".join(_cell(x) for x in cells) + " |"
+
+
+def _measured(tested: Tested, decides: bool) -> Iterator[str]:
+    """Yield the numbers of each trained model after its verdict, or all numbers of a test."""
+    if not decides:
+        yield f"{tested.models}, which decides nothing:"
+    for host, numbers in tested.by_host.items():
+        if host:
+            yield f"*{host}*" + f": **{tested.verdict_of(numbers)}**" * decides
+        for x in numbers:
+            yield _number(x, tested.verdict_on(x) if decides and x.decides else "")
+    yield f"({tested.seconds + tested.training:.0f} s)"
 
 
 def _number(finding: Finding, verdict: str) -> str:
     """Format one number with its interval and its bound, and what the two say of the claim."""
     ends = "" if finding.is_exact else f" [{finding.low:.3g}, {finding.high:.3g}]"
-    says = verdict and f": {verdict}"
-    return (
-        f"{finding.named}: **{finding.value:.3g}**{ends} {finding.unit}, claimed"
-        f" {finding.side} {finding.bound:.3g}{says} ({finding.samples})"
-    )
+    says = f", claimed {finding.side} {finding.bound:.3g}" * finding.decides
+    says += verdict and f": {verdict}"
+    if verdict == "undecided" and finding.needed:
+        says += f"; {finding.needed:,} instead of {finding.units:,} would decide"
+    return f"{finding.what}: **{finding.value:.3g}**{ends} {finding.unit}{says} ({finding.samples})"
 
 
 def answers() -> Iterator[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import time
 import types
 from collections.abc import Callable
 from functools import cache
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -39,6 +41,8 @@ PAIRS = 7  # of a row of recall
 HIDDEN = {"text": 0.15, "copies": 0.3, "recall": 1.0}  # share that forms without direction predict
 SIZES = {"vocab_size": VOCAB, "hidden_size": 64, "max_position_embeddings": 64}
 KEPT = Path(__file__).parents[1] / "results" / "trained_alike"
+TRAINING: dict[str, float] = {}  # processor seconds of the training of weights that were read
+NOW: dict[str, float] = {}  # of these, what this process trained
 
 Ids: TypeAlias = Int[Tensor, "row pos"]
 
@@ -153,14 +157,22 @@ def trained(form: str, seed: int, **sizes: Any) -> VariantForCausalLM:
 
 
 def kept(path: Path, module: Any, train: Callable[[], object]) -> Any:
-    """Return a module in evaluation mode with the weights kept in a file, or trained and kept."""
+    """Return a module in evaluation mode with the weights kept in a file, or trained and kept.
+
+    `TRAINING` gets the processor time of their training, and `NOW` if they are trained now.
+    """
     if path.exists():
+        with safe_open(path, "pt") as weights:
+            TRAINING[path.stem] = float((weights.metadata() or {}).get("seconds", "nan"))
         module.load_state_dict(load_file(path))
         return module.eval()
+    start = time.process_time()
     train()
+    TRAINING[path.stem] = NOW[path.stem] = round(time.process_time() - start, 2)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(f".{np.random.default_rng().integers(10**9)}")
-    save_file({k: v.contiguous() for k, v in module.state_dict().items()}, part)
+    state = {k: v.contiguous() for k, v in module.state_dict().items()}
+    save_file(state, part, {"seconds": str(TRAINING[path.stem])})
     part.replace(path)
     return module
 

@@ -15,7 +15,8 @@ from benchmarks.paper_findings import Finding
 from interp.heads.geometry.projection_ranks import log_condition
 from interp.heads.geometry.selection import selectable
 from papers.beside import COMPARABLE, KINDS, SOFTMAX, loss, losses
-from papers.finding import claim, exact, mean
+from papers.finding import above, below, claim, exact
+from papers.hosts import MINILM
 from training import alike, forms
 
 DEEP: dict[str, Any] = {"num_hidden_layers": 3}
@@ -59,23 +60,20 @@ def more_heads() -> list[Finding]:
     ]
     worse = losses(SOFTMAX, num_attention_heads=16) - losses(SOFTMAX, **DEEP)
     return [
-        mean(
+        below(
             "log10 of the condition number of what a layer's heads write, 16 heads minus 4, two"
             " layers",
             condition,
-            "log10",
-            "below",
-            0,
             SEEDS,
+            unit="log10",
         ),
-        mean(
+        below(
             "loss of two layers of 16 heads minus that of three layers of 4, mean of text, copies"
             " and recall",
             worse,
-            "nats per token",
-            "below",
-            COMPARABLE,
             SEEDS,
+            COMPARABLE,
+            "nats per token",
         ),
     ]
 
@@ -89,13 +87,12 @@ def low_rank_bottleneck() -> list[Finding]:
     at = {d: [theorems.bottleneck(32, d, seed) for seed in range(5)] for d in (8, 32)}
     wide = losses(SOFTMAX, num_attention_heads=8, head_dim=alike.LENGTH)
     return [
-        mean(
+        above(
             "error of the nearest pattern of a head of width 8",
             [x["error"] for x in at[8]],
-            "attention",
-            "above",
-            0.05,
             "5 random patterns",
+            0.05,
+            "attention",
         ),
         exact(
             "largest error of a pattern of a head of width 32",
@@ -105,14 +102,12 @@ def low_rank_bottleneck() -> list[Finding]:
             1e-6,
             "5 random patterns",
         ),
-        mean(
+        below(
             "loss of eight heads as wide as the prompt (32) minus that of eight of width 8, model"
             " width 64",
             wide - losses(SOFTMAX, num_attention_heads=8),
-            "nats per token",
-            "below",
-            0,
             SEEDS,
+            unit="nats per token",
         ),
     ]
 
@@ -132,9 +127,9 @@ def reuse(model: Any) -> None:
 @claim("Reuse transformer", f"{LAYERS}; all-MiniLM-L6-v2 on sentences of data/treebank.conllu")
 def reuse_transformer() -> list[Finding]:
     """Similarity of patterns by distance of layers, and a layer that uses those of another."""
-    from papers.attribution import minilm, sentences
+    from papers.attribution import sentences
 
-    model = minilm()
+    model = MINILM.model
     nearer = []
     for text in sentences(12):
         cache = model.capture(text, ["pattern"])
@@ -150,22 +145,19 @@ def reuse_transformer() -> list[Finding]:
 
         nearer.append(alike_at(1) - alike_at(4))
     return [
-        mean(
+        above(
             "similarity to the most similar head of the layer before minus to that of four layers"
             " before, all-MiniLM-L6-v2",
             nearer,
-            "shared attention",
-            "above",
-            0,
             "12 sentences",
+            unit="shared attention",
         ),
-        mean(
+        below(
             "loss with the last layer reusing the weights of the layer before minus without",
             worse_than_whole(reuse),
-            "nats per token",
-            "below",
-            COMPARABLE,
             SEEDS,
+            COMPARABLE,
+            "nats per token",
         ),
     ]
 
@@ -203,22 +195,19 @@ def attention_into_mlp() -> list[Finding]:
         least.append(loss(without_attention(seed, order[0])) - own)
         most.append(loss(without_attention(seed, order[-1])) - own)
     return [
-        mean(
+        below(
             "loss without the attention of least entropy, its MLP trained on, minus the whole"
             " model's, trained on as long",
             least,
-            "nats per token",
-            "below",
+            SEEDS,
             COMPARABLE,
-            SEEDS,
-        ),
-        mean(
-            "loss without the attention of least entropy minus without that of largest entropy",
-            np.subtract(least, most).tolist(),
             "nats per token",
-            "below",
-            0,
+        ),
+        below(
+            "loss without the attention of least entropy minus without that of largest entropy",
+            np.subtract(least, most),
             SEEDS,
+            unit="nats per token",
         ),
     ]
 
@@ -250,15 +239,13 @@ def relu_without_norms() -> list[Finding]:
         entropy.append(first[0] - first[1])
         better.append(loss(relu) - loss(gelu))
     return [
-        mean(
+        above(
             "share of the largest entropy in heads of the first layer, GELU minus ReLU",
             entropy,
-            "share",
-            "above",
-            0,
             SEEDS,
+            unit="share",
         ),
-        mean("loss with ReLU minus with GELU", better, "nats per token", "below", 0, SEEDS),
+        below("loss with ReLU minus with GELU", better, SEEDS, unit="nats per token"),
     ]
 
 
@@ -298,25 +285,17 @@ def expressivity_of_norms() -> list[Finding]:
         better.append(loss(normed, ["text"]) - loss(bare, ["text"]))
     with_norm, without = np.transpose(shares).tolist()
     return [
-        mean(
+        below(
             "share of keys that no query can select, with LayerNorm",
             with_norm,
-            "share of keys",
-            "below",
+            SEEDS,
             0.01,
-            SEEDS,
-        ),
-        mean(
-            "share of keys that no query can select, without",
-            without,
             "share of keys",
-            "above",
-            0.05,
-            SEEDS,
         ),
-        mean(
-            "loss on text with LayerNorm minus without", better, "nats per token", "below", 0, SEEDS
+        above(
+            "share of keys that no query can select, without", without, SEEDS, 0.05, "share of keys"
         ),
+        below("loss on text with LayerNorm minus without", better, SEEDS, unit="nats per token"),
     ]
 
 
@@ -329,11 +308,9 @@ def no_positions(model: Any) -> None:
 @claim("Language Modeling with Deep Transformers", LAYERS)
 def without_positions() -> Finding:
     """Train without position embeddings; the loss on text."""
-    return mean(
+    return below(
         "loss on text without position embeddings minus with them",
         worse_than_whole(no_positions, ["text"]),
-        "nats per token",
-        "below",
-        0,
         SEEDS,
+        unit="nats per token",
     )

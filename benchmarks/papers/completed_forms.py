@@ -9,12 +9,10 @@ import torch
 from scipy import stats
 
 from benchmarks.paper_findings import Finding
-from interp.core.rank_statistics import paired_spearman
 from papers.beside import ALIKE, ROWS, SAMPLES, apart, better, maps, no_worse
-from papers.finding import claim, exact, mean
+from papers.finding import above, below, claim, exact
 from papers.linear_forms import COUNTED, LINEAR, growth, rule_of
-from training import alike, forms
-from training.forms.rule import RuleShape
+from training import alike
 
 PAST = np.tril(np.ones((alike.LENGTH, alike.LENGTH), bool))  # [query, key]
 
@@ -23,45 +21,6 @@ PAST = np.tril(np.ones((alike.LENGTH, alike.LENGTH), bool))  # [query, key]
 def knocking_heads() -> Finding:
     """Loss with maps that the heads share, minus without."""
     return better("knocking_heads")
-
-
-@claim("Fibottention", f"variant fibonacci beside softmax, {ALIKE}; no images")
-def fibottention() -> list[Finding]:
-    """Loss beside softmax, and the share of pairs seen by 12 heads of 196 patches."""
-    rule = forms.rule_class("fibonacci")(RuleShape(96, 12, 8, 196))
-    seen = rule.seen(rule.prepare(torch.zeros(1, 196, 96)), torch.arange(196)).float()
-    share = 2 * seen.mean() - seen.diagonal(0, 1, 2).mean() / 196  # both ways
-    what = "share of the pairs of 196 patches that 12 heads see, looking both ways"
-    return [no_worse("fibonacci"), exact(what, float(share), "share", "below", 0.06, "all pairs")]
-
-
-@claim("Change of Thought", f"variant fixed_point beside softmax, {ALIKE}; causal, no encoder")
-def change_of_thought() -> list[Finding]:
-    """Loss beside softmax, and whether rows of text with a higher loss take more rounds."""
-    return [
-        better("fixed_point"),
-        mean(
-            "rank correlation of the loss of a row of text and its rounds",
-            [_rounds_and_loss(s) for s in alike.SEEDS],
-            "rank correlation",
-            "above",
-            0,
-            SAMPLES,
-        ),
-    ]
-
-
-@torch.no_grad()
-def _rounds_and_loss(seed: int) -> float:
-    model, asked = alike.trained("fixed_point", seed), alike.asked_rows("fixed_point", "text", ROWS)
-    rounds: list[torch.Tensor] = []
-    for block in model.blocks:
-        attention: Any = block.attention
-        attention.projected.register_forward_hook(
-            lambda module, args, given: rounds.append(given.more["rounds"].mean(-1))
-        )
-    loss = (alike.losses(model(asked.given).logits, asked) * asked.counts).mean(-1)
-    return float(paired_spearman(loss.numpy(), torch.stack(rounds).sum(0).numpy()))
 
 
 @claim("You Need to Pay Better", f"variants of the paper's three forms beside softmax, {ALIKE}")
@@ -85,13 +44,12 @@ def routing() -> list[Finding]:
     """Loss beside a window of about as many keys, and the share of keys that a row sees."""
     return [
         better("clusters", "window"),
-        mean(
+        below(
             "keys that a row of text sees, over those that it sees in a window of 4",
             [_seen("clusters", s) / _seen("window", s) for s in alike.SEEDS],
-            "ratio",
-            "below",
-            1.5,
             SAMPLES,
+            1.5,
+            "ratio",
         ),
     ]
 
@@ -114,10 +72,7 @@ def flowformer() -> list[Finding]:
 def selective() -> list[Finding]:
     """Loss beside softmax, and how much the sharpness of rows differs."""
     what = "spread of the entropy of rows over 17 tokens or more: query_temperature minus softmax"
-    return [
-        better("query_temperature"),
-        mean(what, apart(_spread, "query_temperature"), "nats", "above", 0, SAMPLES),
-    ]
+    return [better("query_temperature"), above(what, apart(_spread, "query_temperature"), SAMPLES)]
 
 
 def _spread(form: str, seed: int) -> float:
@@ -131,10 +86,7 @@ def nystromformer() -> list[Finding]:
     """Loss beside softmax over all positions; error of its map beside that of mean keys."""
     what = "relative error of a map through 8 landmarks minus one through 8 mean keys"
     errors = [_landmark_errors(s) for s in alike.SEEDS]
-    return [
-        no_worse("nystrom", "both_ways"),
-        mean(what, errors, "share", "below", 0, SAMPLES),
-    ]
+    return [no_worse("nystrom", "both_ways"), below(what, errors, SAMPLES, unit="share")]
 
 
 @torch.no_grad()
@@ -166,14 +118,11 @@ def rectified() -> list[Finding]:
     zeros, closed = zip(*(_zeros(s) for s in alike.SEEDS), strict=True)
     return [
         no_worse("relu_norm"),
-        mean("share of the weights that are 0", zeros, "share", "above", 0.5, SAMPLES),
-        mean("share of rows that attend to nothing", closed, "share", "above", 0, SAMPLES),
-        mean(
+        above("share of the weights that are 0", zeros, SAMPLES, 0.5, "share"),
+        above("share of rows that attend to nothing", closed, SAMPLES, unit="share"),
+        above(
             "divergence of a layer's heads on text: relu_norm minus softmax",
             apart(between_heads, "relu_norm"),
-            "nats",
-            "above",
-            0,
             SAMPLES,
         ),
     ]
@@ -201,12 +150,9 @@ def adaptively_sparse() -> list[Finding]:
     """Loss and divergence of heads beside softmax."""
     return [
         no_worse("adaptive_entmax"),
-        mean(
+        above(
             "divergence of a layer's heads on text: adaptive_entmax minus softmax",
             apart(between_heads, "adaptive_entmax"),
-            "nats",
-            "above",
-            0,
             SAMPLES,
         ),
     ]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from benchmarks.paper_findings import Finding
 from papers.beside import ALIKE, COMPARABLE, better
-from papers.finding import SEEDS, TRAINED, claim, mean
+from papers.finding import SEEDS, TRAINED, above, below, claim
 from papers.fitting import SMALL, attentions, distinct, fit, host
 from training import alike, forms
 from training.forms.rule import Projected, Rule, RuleShape
@@ -111,7 +111,7 @@ def _on_images(form: str) -> Finding:
         [wide(form)] * 2, ["both_ways"] * 2, images, GREYS + 1, few=1000, num_attention_heads=4
     )
     what = f"loss on hidden patches: {form} minus both_ways"
-    return mean(what, found, "nats per patch", "below", 0, TASK)
+    return below(what, found, TASK, unit="nats per patch")
 
 
 NAMES = 8
@@ -142,10 +142,7 @@ def multi_token() -> list[Finding]:
     """Loss beside softmax on all rows, and of one layer where two tokens name a third."""
     found = apart(["score_convolution"], ["plain_softmax"], by_two, 3 * NAMES, steps=600)
     what = "loss of one layer on values that two names find: score_convolution minus softmax"
-    return [
-        better("score_convolution"),
-        mean(what, found, "nats per answer", "below", 0, TASK),
-    ]
+    return [better("score_convolution"), below(what, found, TASK, unit="nats per answer")]
 
 
 OBJECTS = 24
@@ -169,7 +166,7 @@ def relational() -> Finding:
     """Held-out loss on how often an object stood before, learned from 2,000 rows."""
     found = apart(["relational"] * 2, ["plain_softmax"] * 2, seen_before, OBJECTS + 3, few=2000)
     what = "held-out loss on a relation: relational and sensory heads minus sensory heads alone"
-    return mean(what, found, "nats per answer", "below", 0, TASK)
+    return below(what, found, TASK, unit="nats per answer")
 
 
 WORDS = 24
@@ -199,7 +196,7 @@ def comateformer() -> Finding:
     """Loss on whether a sentence is another in new order or has one word replaced."""
     found = apart(["quasi"] * 2, ["plain_softmax"] * 2, sentences, WORDS + 3, steps=600)
     what = "loss on whether two sentences match: quasi minus softmax"
-    return mean(what, found, "nats per answer", "below", 0, TASK)
+    return below(what, found, TASK, unit="nats per answer")
 
 
 PIXELS, LABELS, WIDTH, CLICKS = 64, 4, 8, 16
@@ -212,8 +209,8 @@ def probabilistic() -> list[Finding]:
     what = "wrong labels with adapted keys minus fixed keys, nothing corrected"
     spread = f"wrong labels elsewhere after {CLICKS} corrections: spread minus kept in place"
     return [
-        mean(what, errors[:, 0], "share of pixels", "below", 0, "30 images of 64 pixels"),
-        mean(spread, errors[:, 1], "share of pixels", "below", 0, "30 images of 64 pixels"),
+        below(what, errors[:, 0], "30 images of 64 pixels", unit="share of pixels"),
+        below(spread, errors[:, 1], "30 images of 64 pixels", unit="share of pixels"),
     ]
 
 
@@ -282,8 +279,8 @@ def block_attention() -> list[Finding]:
     before, after = (losses[:, 1:] - losses[:, :1]).T
     what = "loss with passages apart minus together"
     return [
-        mean(f"{what}, not tuned", before, "nats per answer", "above", 0, TASK),
-        mean(f"{what}, both tuned", after, "nats per answer", "below", COMPARABLE, TASK),
+        above(f"{what}, not tuned", before, TASK, unit="nats per answer"),
+        below(f"{what}, both tuned", after, TASK, COMPARABLE, "nats per answer"),
     ]
 
 
@@ -338,13 +335,11 @@ def global_local() -> list[Finding]:
     plain = type("Plain", (whole,), {"scores": Rule.scores})
     what = "loss on topics: global tokens with labels minus"
     return [
-        mean(
+        below(
             f"{what} {said}",
             apart([whole] * 2, [base] * 2, segments, TOPICS + NOISE + 2),
-            "nats per answer",
-            "below",
-            0,
             TASK,
+            unit="nats per answer",
         )
         for said, base in (("a window alone", near), ("global tokens without", plain))
     ]

@@ -15,8 +15,9 @@ from torch import Tensor
 from interp.heads.machine_limits import roofline
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
-from papers.evicting import HOST, asked, hiding, host, loss
-from papers.finding import Finding, claim, exact, mean
+from papers.evicting import hiding, loss
+from papers.finding import Finding, above, claim, exact, on_decoders
+from papers.hosts import Host
 from papers.sparse_budgets import pages
 
 ROOT = Path(__file__).parents[2]
@@ -107,16 +108,16 @@ def sparse_transformer() -> list[Finding]:
     ]
 
 
-@claim("Kinetics", HOST)
-def kinetics() -> list[Finding]:
+@on_decoders("Kinetics")
+def kinetics(host: Host) -> list[Finding]:
     """Right answers per cost of repeated sampling, with all keys or with a quarter of them.
 
     Cost of a token: operations, and bytes times the operations that a machine does meanwhile;
     weights are read once for 256 samples. A sample is right with the product of the probabilities
     of its tokens, so the share of prompts answered by so many samples is exact.
     """
-    prompts = [x.ids for x in asked(96, 0, passages=20)]
-    parts = roofline(host(), prompts, machine="989000,3350").to_pandas()
+    prompts = [x.ids for x in host.asked(96, 0, passages=20)]
+    parts = roofline(host.model, prompts, machine="989000,3350").to_pandas()
     parts = parts[parts.stage == "decode"].set_index("part")
     intensity, batch, share = 989_000 / 3_350, 256, 0.25
     weights = parts.operations["parameters"] + intensity * parts.bytes["parameters"] / batch
@@ -126,29 +127,18 @@ def kinetics() -> list[Finding]:
         return pages(call, site, int(share * call.z.shape[2]))
 
     right = [
-        np.exp(-4 * loss(host(), prompts, 4, *edits))
-        for edits in ((), (hiding(host(), keep, "pages"),))
+        np.exp(-4 * loss(host.model, prompts, 4, *edits))
+        for edits in ((), (hiding(host.model, keep, "pages"),))
     ]
     cheaper = (weights + attention) / (weights + share * attention)
     gains = [
         (1 - (1 - right[1]) ** (samples * cheaper)) - (1 - (1 - right[0]) ** samples)
         for samples in (1, 2, 4, 8, 16, 32)
     ]
+    part = attention / (weights + attention)
+    each = "96 prompts, cost of 1 to 32 samples with all keys"
+    what = "prompts answered for the same cost, sparse attention minus full"
     return [
-        exact(
-            "share of attention in the cost of a token, 206 tokens before it",
-            attention / (weights + attention),
-            "share",
-            "above",
-            0.5,
-            "counted",
-        ),
-        mean(
-            "prompts answered for the same cost, sparse attention minus full",
-            np.mean(gains, 0),
-            "share",
-            "above",
-            0,
-            "96 prompts, cost of 1 to 32 samples with all keys",
-        ),
+        exact("share of attention in the cost of a token", part, "share", "above", 0.5, "counted"),
+        above(what, np.mean(gains, 0), each, unit="share"),
     ]

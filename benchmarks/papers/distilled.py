@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from benchmarks.paper_findings import Finding
 from papers.beside import KINDS, SAMPLES, SOFTMAX, loss, losses
-from papers.finding import claim, exact, mean
+from papers.finding import below, claim, exact
 from papers.fitting import SMALL, attentions, fit, fit_text, host, next_token, text
 from training import alike
 from training.forms.rule import Projected, RuleShape
@@ -73,21 +73,18 @@ def radlads() -> list[Finding]:
         own.append(loss(from_softmax(seed, steps)))
         fresh.append(loss(scratch))
     return [
-        mean(
+        below(
             "loss of the distilled model minus one trained from nothing",
             np.subtract(own, fresh),
-            "nats per token",
-            "below",
-            0.0,
             SAMPLES,
+            unit="nats per token",
         ),
-        mean(
+        below(
             "loss of the distilled model minus its softmax teacher",
             own - losses(SOFTMAX),
-            "nats per token",
-            "below",
-            0.1,
             SAMPLES,
+            0.1,
+            "nats per token",
         ),
     ]
 
@@ -158,8 +155,8 @@ def laughing_hyena() -> list[Finding]:
         cut.append(found["state"] - found["taps"])
     n = "5 seeds, 64 held-out rows of text each"
     return [
-        mean("loss with a state of 8 minus with the whole filter", rise, "nats", "below", 0.01, n),
-        mean("loss with a state of 8 minus with the first 8 taps", cut, "nats", "below", 0.0, n),
+        below("loss with a state of 8 minus with the whole filter", rise, n, 0.01),
+        below("loss with a state of 8 minus with the first 8 taps", cut, n),
     ]
 
 
@@ -171,13 +168,12 @@ def laughing_hyena() -> list[Finding]:
 def latent_attention() -> list[Finding]:
     """Compare the losses on each kind of rows."""
     return [
-        mean(
+        below(
             f"loss on {kind} minus softmax",
             losses("latent_states", [kind]) - losses(SOFTMAX, [kind]),
-            "nats per token",
-            "below",
-            0.1,
             SAMPLES,
+            0.1,
+            "nats per token",
         )
         for kind in KINDS
     ]
@@ -216,21 +212,18 @@ def kernel_with_distances() -> list[Finding]:
             spent[fast].append(time.process_time() - start)
     ratio = float(np.median(np.log(spent[True])) - np.median(np.log(spent[False])))
     return [
-        mean(
+        below(
             "loss with norms and distances minus without",
             own - plain,
-            "nats per token",
-            "below",
-            0.0,
             SAMPLES,
+            unit="nats per token",
         ),
-        mean(
+        below(
             "loss with norms and distances minus softmax",
             own - softmax,
-            "nats per token",
-            "below",
-            0.1,
             SAMPLES,
+            0.1,
+            "nats per token",
         ),
         exact(
             "largest difference of the output by Fourier transforms to that by the map",

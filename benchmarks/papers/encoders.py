@@ -14,7 +14,8 @@ from benchmarks.paper_findings import Finding
 from interp.bundled.special_tokens import BOS, SPECIAL, UNKNOWN
 from interp.heads.geometry.projection_ranks import centred_rank
 from interp.syntax.topic_embeddings import by_topic
-from papers.finding import SEEDS, TRAINED, claim, mean
+from papers.finding import SEEDS, TRAINED, above, below, claim
+from papers.fitting import step_down
 from training import alike
 from training.train import own_torch
 
@@ -88,10 +89,7 @@ def pretrained(kind: str, seed: int, *, layers: int, length: int, steps: int = 4
             ids = torch.from_numpy(corpus.rows(rng, 24, length))
             gone = 1 + rng.random((24, length - 1)).argsort(1)[:, :HIDE]
             loss = model(ids, torch.from_numpy(gone))
-            adam.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            adam.step()
+            step_down(adam, loss, clip=True)
     return model.eval()
 
 
@@ -120,23 +118,19 @@ def mask_deficiency() -> list[Finding]:
                     apart.append(outside(masked, states.double()) - outside(real, states.double()))
         more.append(ranks[1] - ranks[0])
     return [
-        mean(
+        above(
             "rank of the states of real tokens, trained without [MASK] in the encoder minus with"
             " it",
             more,
-            "directions",
-            "above",
-            0,
             f"{TRAINED}, 64 rows",
+            unit="directions",
         ),
-        mean(
+        above(
             "share of the variance of [MASK] outside the main directions of real tokens, minus"
             " that of real tokens in the same prompts",
             apart,
-            "share",
-            "above",
-            0,
             f"{TRAINED}, 64 rows",
+            unit="share",
         ),
     ]
 
@@ -167,21 +161,17 @@ def condenser() -> list[Finding]:
         better.append(ranks[1] - ranks[0])
         rest.append(rests[1] - rests[0])
     return [
-        mean(
+        above(
             "reciprocal rank of the other half of a paragraph by [CLS], Condenser minus plain",
             better,
-            "reciprocal rank",
-            "above",
-            0,
             f"{TRAINED}, 200 paragraphs",
+            unit="reciprocal rank",
         ),
-        mean(
+        below(
             "attention of [CLS] on itself in the late layers, Condenser minus plain",
             rest,
-            "attention mass",
-            "below",
-            0,
             f"{TRAINED}, 64 rows",
+            unit="attention mass",
         ),
     ]
 
@@ -204,9 +194,7 @@ def matched(encoder: Any, seed: int, steps: int = 60) -> float:
         for _ in range(steps):
             scores = products(corpora[0].rows(rng, 24, 63))
             loss = nn.functional.cross_entropy(scores, torch.arange(len(scores)))
-            adam.zero_grad()
-            loss.backward()
-            adam.step()
+            step_down(adam, loss)
         starts = corpora[1].starts[corpora[1].starts <= len(corpora[1].ids) - 63][:200]
         held = np.stack([np.r_[BOS, corpora[1].ids[s : s + 62]] for s in starts])
         with torch.no_grad():
@@ -246,29 +234,24 @@ def topics() -> list[Finding]:
                 ids, _ = documents(32)
                 gone = 1 + rng.random((32, 31)).argsort(1)[:, :HIDE]
                 loss = model(ids, torch.from_numpy(gone))
-                adam.zero_grad()
-                loss.backward()
-                adam.step()
+                step_down(adam, loss)
         products.append(found[1][0] - found[0][0])
         masses.append(found[1][1] - found[0][1])
     return [
-        mean(
+        above(
             "standardised product of embeddings of one topic minus of two, after training"
             " minus before",
             products,
-            "standard deviations",
-            "above",
-            0.1,
             f"{TRAINED}, 64 documents",
+            0.1,
+            "standard deviations",
         ),
-        mean(
+        above(
             "log of the attention on a word of the same topic over that on another, after"
             " training minus before",
             masses,
-            "log ratio",
-            "above",
-            0,
             f"{TRAINED}, 64 documents",
+            unit="log ratio",
         ),
     ]
 

@@ -38,13 +38,23 @@ def fit(
     module.train()
     with drawn_with(seed):
         for step in range(steps):
-            for group in optimizer.param_groups:
-                group["lr"] = rate * min(1, (step + 1) / 50) * (1 - 0.9 * step / steps)
-            optimizer.zero_grad()
-            loss(rng).backward()
-            torch.nn.utils.clip_grad_norm_(given, 1.0)
-            optimizer.step()
+            now = rate * min(1, (step + 1) / 50) * (1 - 0.9 * step / steps)
+            step_down(optimizer, loss(rng), now, clip=True)
     module.eval()
+
+
+def step_down(
+    optimizer: torch.optim.Optimizer, loss: Tensor, rate: float | None = None, clip: bool = False
+) -> None:
+    """Take one step against the gradient of a loss, at a rate, with gradients of norm 1 or less."""
+    optimizer.zero_grad()
+    loss.backward()
+    for group in optimizer.param_groups:
+        if rate is not None:
+            group["lr"] = rate
+        if clip:
+            nn.utils.clip_grad_norm_(group["params"], 1.0)
+    optimizer.step()
 
 
 def host(rules: Sequence[str | type[Rule]], seed: int, **sizes: Any) -> VariantForCausalLM:

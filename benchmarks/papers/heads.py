@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import counting
 import numpy as np
 import torch
 from torch import nn
@@ -17,11 +16,10 @@ from interp.core.resources import folder
 from interp.heads.checkpoints.rises import half_rise
 from interp.model.edits import zero
 from interp.text.graphs import graph_of, over_layers, static_layers
-from papers.beside import SOFTMAX
-from papers.finding import claim, mean
-from training import alike
+from papers.finding import above, below, claim, on_decoders
+from papers.fitting import step_down
+from papers.hosts import Host
 from training.graphs import GraphAttention, GraphTransformer
-from training.text import paragraphs
 from training.train_retrieval import (
     HELD_OUT,
     Recipe,
@@ -29,31 +27,6 @@ from training.train_retrieval import (
     retrieval_checkpoints,
     retrieval_measured,
 )
-
-
-@claim(
-    "Attention heads in counting",
-    "one layer of four heads that says which of two symbols is more frequent, 3 seeds",
-)
-def counting_heads() -> list[Finding]:
-    """Each head alone, their average, and learned weights, on held-out strings."""
-    alone, gain = [], []
-    for seed in range(3):
-        found = counting.measured(counting.trained(seed, 400), seed)
-        single = [v[0] for k, v in found.items() if k.startswith("L") and k.endswith("alone")]
-        alone.append(min(single))
-        gain.append(found["learned weights"][0] - found["uniform average"][0])
-    return [
-        mean("accuracy of the weakest head alone", alone, "share", "above", 0.9, "3 seeds"),
-        mean(
-            "accuracy with learned weights of heads minus with equal ones",
-            gain,
-            "share",
-            "above",
-            0,
-            "3 seeds",
-        ),
-    ]
 
 
 @claim("The retrieval problem", "attention-only models that follow chains of four links, 3 seeds")
@@ -83,41 +56,35 @@ def retrieval() -> list[Finding]:
         order.append(second - first)
     deep = np.array(last["deep"])
     return [
-        mean(
+        above(
             "accuracy at four links of three layers minus one",
-            (deep - last["flat"]).tolist(),
-            "share",
-            "above",
-            0.3,
+            deep - last["flat"],
             "3 seeds",
+            0.3,
+            "share",
         ),
-        mean(
+        above(
             "accuracy of three layers with the answers at smaller depths minus without",
-            (deep - last["bare"]).tolist(),
-            "share",
-            "above",
-            0.3,
+            deep - last["bare"],
             "3 seeds",
+            0.3,
+            "share",
         ),
-        mean(
+        above(
             "half of the rise of attention to the item two links back, steps after that to the"
             " item one back",
             order,
-            "steps",
-            "above",
-            0,
             "3 seeds",
+            unit="steps",
         ),
     ]
 
 
-@claim("Do attention heads in BERT track", "all-MiniLM-L6-v2 on data/treebank.conllu")
-def syntactic_heads() -> list[Finding]:
+@claim("Do attention heads in BERT track", kind="encoder of text")
+def syntactic_heads(host: Host) -> list[Finding]:
     """Heads chosen on one half of the sentences, judged on the other beside fixed offsets."""
-    from papers.attribution import minilm
-
     bank = syntax.read_conllu(folder("data") / "treebank.conllu")
-    found = syntax.dependency_trees(minilm(), bank, controls=False)
+    found = syntax.dependency_trees(host.model, bank, controls=False)
     frequent = [r for r in found.relations if r.n >= 15]
     tree, *trivial = (
         next(t for t in found.trees if not t.punct and t.method.startswith(name))
@@ -126,13 +93,11 @@ def syntactic_heads() -> list[Finding]:
     low, high = tree.uuas_interval
     base = max(t.uuas for t in trivial)
     return [
-        mean(
+        above(
             "dependents whose head word the best head finds, minus with the best fixed offset",
             [r.gain for r in frequent],
-            "share",
-            "above",
-            0,
             f"{len(frequent)} relations with 15 dependents or more",
+            unit="share",
         ),
         Finding(
             "edges of trees from the best single head, minus the better of left- and"
@@ -155,82 +120,58 @@ def answers(model: interp.Model, ids: Any, without: Any = ()) -> float:
     return float((logits[:, :-1].argmax(-1).cpu() == wanted).float().mean())
 
 
-@claim(
-    "Are Sixteen Heads",
-    "softmax heads trained alike, 3 seeds; bundled:induction and one-layer; text",
-)
-def sixteen_heads() -> list[Finding]:
+@on_decoders("Are Sixteen Heads", layers=4)
+def sixteen_heads(host: Host) -> list[Finding]:
     """Without a quarter of the heads, and with one head in a layer; chosen on other texts."""
-    without, single = [], []
-    models = [
-        (alike.loaded(SOFTMAX, s), alike.asked_rows(SOFTMAX, "text", 64).given.tolist())
-        for s in alike.SEEDS
-    ]
-    for name in ("induction", "one-layer"):
-        model = interp.load(f"bundled:{name}")
-        models.append((model, [model.tokenizer(p)["input_ids"][:32] for p in paragraphs(64, 3)]))  # type: ignore[misc]
-    for model, ids in models:
-        chosen, judged = causal.loss(model, ids[:32]), ids[32:]
-        own = answers(model, judged)
-        order = causal.michel(model, chosen, form="token_abs", null="none").to_pandas()
-        least = order.sort_values("score")[: len(order) // 4]
-        heads = list(zip(least.layer, least["head"], strict=True))
-        without.append(own - answers(model, judged, heads))
-        alone = causal.all_but_one(model, chosen, null="none").to_pandas()
-        best = alone.loc[alone.score.idxmin()]
-        others = [(best.layer, h) for h in range(model.n_heads) if h != best["head"]]
-        single.append(own - answers(model, judged, others))
+    model = host.model
+    chosen, judged = causal.loss(model, host.texts(32, judged=False)), host.texts(64)
+    order = causal.michel(model, chosen, form="token_abs", null="none").to_pandas()
+    least = order.sort_values("score")[: len(order) // 4]
+    heads = list(zip(least.layer, least["head"], strict=True))
+    alone = causal.all_but_one(model, chosen, null="none").to_pandas()
+    best = alone.loc[alone.score.idxmin()]
+    others = [(best.layer, h) for h in range(model.n_heads) if h != best["head"]]
+    own, quarter, single = (
+        np.array([answers(model, [row], without) for row in judged])
+        for without in ((), heads, others)
+    )
     return [
-        mean(what, values, "share of tokens", "below", 0.02, "5 models, 32 texts each")
-        for what, values in (
-            ("accuracy lost without the quarter of heads of least importance", without),
-            ("accuracy lost with one head left in the layer that bears it best", single),
+        below(f"accuracy lost {what}", own - left, "64 texts", 0.02, "share of tokens")
+        for what, left in (
+            ("without the quarter of heads of least importance", quarter),
+            ("with one head left in the layer that bears it best", single),
         )
     ]
 
 
-@claim("TensorLLM", "bundled:induction: repeated random tokens, and text")
-def shared_directions() -> list[Finding]:
+@on_decoders("TensorLLM")
+def shared_directions(host: Host) -> list[Finding]:
     """Cut all heads of a layer to shared directions; the share is chosen on other prompts."""
-    model, found = interp.load("bundled:induction"), []
+    model, found = host.model, []
     for name, task in (
         ("copies of random tokens", interp.repeats_task(model, n=64)),
-        ("text", causal.loss(model, [" ".join(p.split()[:20]) for p in paragraphs(64, 3)])),
+        ("text", causal.loss(model, [row[:32] for row in host.texts(64)])),
     ):
         rows = causal.tucker_loss(model, task, shares=(0.95, 0.9, 0.75, 0.5))
         change = np.asarray(rows.per_prompt)
         best = int(change[:, :32].mean(1).argmin())
         half = rows.to_pandas().iloc[-1]
+        what, others = f"rise of the loss on {name}", change[-1] - half["null"]
         found += [
-            mean(
-                f"rise of the loss on {name} at the best share of directions",
-                change[best, 32:].tolist(),
-                "nats",
-                "below",
-                0,
-                "32 prompts",
-            ),
-            mean(
-                f"rise of the loss on {name} with half of the directions, minus with as many"
-                " random ones",
-                (change[-1] - half["null"]).tolist(),
-                "nats",
-                "below",
-                0,
-                "64 prompts",
-            ),
+            below(f"{what} at the best share of directions", change[best, 32:], "32 prompts"),
+            below(f"{what}, half of the directions minus as many random", others, "64 prompts"),
         ]
     return found
 
 
-@claim("A Multiscale Visualization of Attention", "bundled:induction")
-def views() -> Finding:
+@on_decoders("A Multiscale Visualization of Attention")
+def views(host: Host) -> Finding:
     """Find the head on the token before in the view of one text, and ablate it on other prompts.
 
-    The second layer's heads all look for repeats, so that none of them stands out.
+    In bundled:induction no head of the second layer stands out: all look for repeats.
     """
-    model = interp.load("bundled:induction")
-    shown = interp.view(model, paragraphs(1, 3)[0]).stacks[0].weights
+    model = host.model
+    shown = interp.view(model, host.sentences(1)[0]).stacks[0].weights
     seen = {h: float(np.diagonal(np.asarray(w), -1).mean()) for h, w in shown.items()}
     best = max(seen, key=lambda h: seen[h])
     task = interp.repeats_task(model, n=32, seed=6)
@@ -239,13 +180,10 @@ def views() -> Finding:
     layer = frame.index[frame.layer == best.layer]
     own = layer[frame["head"][layer] == best.head]
     others = values[layer.difference(own)].mean(0)
-    return mean(
+    return above(
         "rise of the loss on repeats without the head that the view shows on the token"
         " before, minus without another of its layer",
-        (values[own][0] - others).tolist(),
-        "nats",
-        "above",
-        0,
+        values[own][0] - others,
         "32 prompts",
     )
 
@@ -268,9 +206,7 @@ def looked_up(kind: Any, seed: int, keys: int = 6) -> tuple[float, float]:
     for _ in range(1500):
         x, values = lookup_graph(rng, keys)
         loss = nn.functional.cross_entropy(out(layer(x, seen)[0][keys:]), values)
-        adam.zero_grad()
-        loss.backward()
-        adam.step()
+        step_down(adam, loss)
     right = []
     with torch.no_grad():
         for _ in range(100):
@@ -289,29 +225,26 @@ def dynamic_attention() -> list[Finding]:
     """Train both layers to look six keys up, and correlate the rankings of their queries."""
     pairs = [(looked_up("gat", s), looked_up("gatv2", s)) for s in range(3)]
     return [
-        mean(
+        above(
             "accuracy of GATv2 minus GAT",
             [b[0] - a[0] for a, b in pairs],
-            "share",
-            "above",
-            0.3,
             "3 seeds, 100 graphs each",
+            0.3,
+            "share",
         ),
-        mean(
+        above(
             "rank correlation of two queries' scores, GAT",
             [a[1] for a, _ in pairs],
-            "rank correlation",
-            "above",
-            0.999,
             "3 seeds",
+            0.999,
+            "rank correlation",
         ),
-        mean(
+        below(
             "rank correlation of two queries' scores, GATv2",
             [b[1] for _, b in pairs],
-            "rank correlation",
-            "below",
-            0.5,
             "3 seeds",
+            0.5,
+            "rank correlation",
         ),
     ]
 
@@ -343,9 +276,7 @@ def attention_graphs() -> list[Finding]:
         for _ in range(1500):
             x, classes, edges = communities(rng)
             loss = nn.functional.cross_entropy(out(model(x, torch.from_numpy(edges))[0]), classes)
-            adam.zero_grad()
-            loss.backward()
-            adam.step()
+            step_down(adam, loss)
         scores, hits = [], []
         with torch.no_grad():
             for _ in range(20):
@@ -357,21 +288,19 @@ def attention_graphs() -> list[Finding]:
         alike_edges.append(float(np.mean(scores)))
         right.append(float(np.mean(hits)))
     return [
-        mean(
+        below(
             "area under the curve of attention between all nodes for edges of the graph (chance"
             " 0.5)",
             alike_edges,
-            "share",
-            "below",
-            0.6,
             "3 seeds, 20 graphs each",
+            0.6,
+            "share",
         ),
-        mean(
+        above(
             "accuracy of the community (chance 0.33)",
             right,
-            "share",
-            "above",
-            0.6,
             "3 seeds, 20 graphs each",
+            0.6,
+            "share",
         ),
     ]

@@ -17,7 +17,7 @@ from interp.core.head import Head
 from interp.core.random_state import drawn_with
 from interp.core.rank_statistics import spearman
 from interp.model.edits import zero
-from papers.finding import claim, exact, mean
+from papers.finding import above, below, claim, exact
 from papers.fitting import distinct, fit
 from training.forms.language_model import VariantBlock, VariantConfig
 from training.train_reorder import Recipe, build_model
@@ -110,22 +110,20 @@ def multilingual() -> list[Finding]:
             )
         )
     return [
-        mean(
+        above(
             "rank correlation of the heads' importance for the two languages",
             alike,
-            "rank correlation",
-            "above",
-            0.5,
             "3 seeds, 16 heads of encoder and cross attention",
+            0.5,
+            "rank correlation",
         ),
-        mean(
+        below(
             "rise of the loss without the least important third of heads, as a share of that "
             "without a random third",
             cost,
-            "share",
-            "below",
-            0.1,
             "3 seeds, 200 sentences",
+            0.1,
+            "share",
         ),
     ]
 
@@ -222,13 +220,12 @@ def conformer() -> list[Finding]:
         gap.append(errors[0] - errors[1])
         cost = costs[0] / costs[1]
     return [
-        mean(
+        below(
             "clips with an error, grouped and shortened positions minus neither",
             gap,
-            "share",
-            "below",
-            0.02,
             "3 seeds, 300 held-out clips each",
+            0.02,
+            "share",
         ),
         exact(
             "multiplications with grouped and shortened positions over neither",

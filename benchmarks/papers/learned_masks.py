@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.paper_findings import Finding
-from papers.finding import SEEDS, TRAINED, claim, mean, over_seeds
+from papers.finding import SEEDS, TRAINED, above, below, claim, over_seeds
 from papers.fitting import (
     SMALL,
     WORDS,
@@ -107,18 +107,9 @@ def attention_search() -> list[Finding]:
         under.append(found - recall_of(near(width), seed))
     n = f"{TRAINED}, 128 held-out rows each"
     return [
-        mean("share of the keys that stay visible", kept, "share", "below", 0.5, n),
-        mean(
-            "loss of recall with searched types minus with all keys", over, "nats", "below", 0.05, n
-        ),
-        mean(
-            "loss of recall with searched types minus windows of as many keys",
-            under,
-            "nats",
-            "below",
-            0.0,
-            n,
-        ),
+        below("share of the keys that stay visible", kept, n, 0.5, "share"),
+        below("loss of recall with searched types minus with all keys", over, n, 0.05),
+        below("loss of recall with searched types minus windows of as many keys", under, n),
     ]
 
 
@@ -156,7 +147,7 @@ def sparse_k_attention() -> list[Finding]:
     own, window, drawn = over_seeds(recall_of, SelectedAndNear, near(10), DrawnAndNear)
     n = f"{TRAINED}, 128 held-out rows each"
     return [
-        mean(f"loss of recall with learned scores minus {name}", own - x, "nats", "below", 0.0, n)
+        below(f"loss of recall with learned scores minus {name}", own - x, n)
         for name, x in (("a window of ten", window), ("drawn scores", drawn))
     ]
 
@@ -223,7 +214,7 @@ def expert_choice() -> list[Finding]:
     own, fixed = over_seeds(partial(of_text, heads=10), Mixed, placed)
     n = f"{TRAINED}, 64 held-out rows each"
     return [
-        mean(f"loss on text of chosen tokens minus {name}", own - x, "nats", "below", 0.0, n)
+        below(f"loss on text of chosen tokens minus {name}", own - x, n)
         for name, x in (("dense heads", dense), ("fixed sparse heads", fixed))
     ]
 
@@ -241,7 +232,7 @@ def sentinels() -> list[Finding]:
     )
     n = f"{TRAINED}, 64 held-out rows each"
     return [
-        mean(f"loss on text with sentinels minus {name}", own - x, "nats", "below", 0.0, n)
+        below(f"loss on text with sentinels minus {name}", own - x, n)
         for name, x in (("a window of eight", window), ("strides of eight", strides))
     ]
 
@@ -340,16 +331,7 @@ def estimated_mask() -> list[Finding]:
         under.append(own - distilled("random_features", seed, asked)[0])
     n = "3 seeds, 64 held-out rows each"
     return [
-        mean(
-            "loss on copies with a decoded mask minus full softmax", over, "nats", "below", 0.05, n
-        ),
-        mean(
-            "loss on copies with a decoded mask minus linear attention",
-            under,
-            "nats",
-            "below",
-            0.0,
-            n,
-        ),
-        mean("softmax mass in the mask, decoded minus not decoded", more, "share", "above", 0.0, n),
+        below("loss on copies with a decoded mask minus full softmax", over, n, 0.05),
+        below("loss on copies with a decoded mask minus linear attention", under, n),
+        above("softmax mass in the mask, decoded minus not decoded", more, n, unit="share"),
     ]

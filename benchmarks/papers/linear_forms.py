@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.paper_findings import Finding
 from papers.beside import ALIKE, ROWS, SAMPLES, SOFTMAX, better, loss, no_worse
-from papers.finding import claim, exact, mean
+from papers.finding import above, below, claim, exact
 from training import alike, forms
 from training.forms.rule import Projected
 from training.forms.rules.normalisations import standard
@@ -69,15 +69,6 @@ LINEAR = "operations per token at 512 tokens over those at 128 (1 is linear, 4 q
 COUNTED = "operations counted once, random weights"
 
 
-@claim("Hydra Attention", f"variant hydra beside softmax, {ALIKE}; no images")
-def hydra() -> list[Finding]:
-    """Growth of the cost with the tokens, and the loss beside softmax."""
-    return [
-        exact(LINEAR, growth("hydra"), "ratio", "below", 1.1, COUNTED),
-        no_worse("hydra"),
-    ]
-
-
 @claim("FAST: Factorizable", f"variant fastmax beside softmax, {ALIKE}")
 def fastmax() -> list[Finding]:
     """Attention by sums of features against that by rows, and the loss beside softmax."""
@@ -127,15 +118,6 @@ def cosformer() -> list[Finding]:
     return [no_worse("cosformer"), better("cosformer", "linear")]
 
 
-@claim("Various Lengths, Constant Speed", f"variant retention beside softmax, {ALIKE}")
-def retention() -> list[Finding]:
-    """Growth of the cost per token with the length, and the loss beside softmax."""
-    return [
-        exact(LINEAR, growth("retention"), "ratio", "below", 1.1, COUNTED),
-        no_worse("retention"),
-    ]
-
-
 @claim("TaylorShift", f"variant taylor beside softmax, {ALIKE}")
 def taylor() -> list[Finding]:
     """Attention by sums of features against that by rows, and the loss beside softmax."""
@@ -169,9 +151,9 @@ def performers() -> list[Finding]:
         chance.append(errors[64, True] / float((real - even).square().sum(-1).mean()))
     said = "squared error of the map, "
     return [
-        mean(said + "64 features over 16", more, "ratio", "below", 0.5, SAMPLES),
-        mean(said + "orthogonal features over independent", turned, "ratio", "below", 1, SAMPLES),
-        mean(said + "64 features over even attention", chance, "ratio", "below", 0.5, SAMPLES),
+        below(said + "64 features over 16", more, SAMPLES, 0.5, "ratio"),
+        below(said + "orthogonal features over independent", turned, SAMPLES, 1, "ratio"),
+        below(said + "64 features over even attention", chance, SAMPLES, 0.5, "ratio"),
     ]
 
 
@@ -208,7 +190,7 @@ def delta_correction() -> list[Finding]:
         full, less, again = loss(dense), loss(sparse), loss(corrected)
         back.append((less - again) / (less - full))
     what = "share of the loss by sparse attention that the correction takes back"
-    return [mean(what, back, "share", "above", 0.5, SAMPLES)]
+    return [above(what, back, SAMPLES, 0.5, "share")]
 
 
 def _same_weights(model: Any, form: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from papers.beside import losses
-from papers.finding import Finding, claim, mean
+from papers.finding import Finding, above, below, claim
 
 
 @claim(
@@ -20,29 +20,21 @@ def log_normal() -> list[Finding]:
             for form in ("log_normal", "linear", "random_features", "plain_softmax")
         )
         found += [
-            mean(
+            above(
                 f"{kind}: loss of linear attention (elu + 1) minus log-normal",
                 linear - own,
-                "nats",
-                "above",
-                0,
                 "3 seeds, 32 rows",
             ),
-            mean(
+            above(
                 f"{kind}: loss of random features minus log-normal",
                 random - own,
-                "nats",
-                "above",
-                0,
                 "3 seeds, 32 rows",
             ),
-            mean(
+            below(
                 f"{kind}: loss of log-normal minus softmax attention",
                 own - softmax,
-                "nats",
-                "below",
-                0.1,
                 "3 seeds, 32 rows",
+                0.1,
             ),
         ]
     return found

@@ -15,8 +15,9 @@ from interp.attribution.token_importance.token_pooling import medoids
 from interp.bundled.shape_images import CUES, PATCH, PATTERNS, SIZE, ShapeImages, shape_images
 from interp.core.random_state import drawn_with
 from interp.vision import ClassQueries, query_maps
-from papers.finding import SEEDS, TRAINED, claim, mean
+from papers.finding import SEEDS, TRAINED, above, claim
 from papers.fitting import fit
+from papers.hosts import Host
 from papers.picture_tasks import accuracy, classifier, held_out
 from training import forms
 
@@ -28,10 +29,10 @@ def constant_share(x: Tensor) -> Tensor:
     return x.sum(-2).square().sum(-1) / x.shape[-2] / x.square().sum((-1, -2))
 
 
-@claim("Token Pooling", "bundled:shapes, patches left out after its first layer: 9 of 36 stay")
-def pooling() -> list[Finding]:
-    """Weighted K-medoids, the most attended patches, or random ones, chosen after layer 0."""
-    model, images = interp.load("bundled:shapes"), shape_images(4000, 400)
+@claim("Token Pooling", kind="vision transformer")
+def pooling(host: Host) -> list[Finding]:
+    """Keep 9 of 36 patches after layer 0: weighted K-medoids, the most attended, or random ones."""
+    model, images = host.model, shape_images(4000, 400)
     pixels = torch.from_numpy(images.pixels)
     held = model.capture({"pixel_values": pixels}, ["pattern", "resid_post"], layers=0)
     stream: Tensor = held["resid_post", 0][:, 1:]
@@ -53,22 +54,18 @@ def pooling() -> list[Finding]:
 
     model.read({"pixel_values": pixels}, visit)
     return [
-        mean(
+        above(
             "constant share of the energy, heads' outputs minus their values",
-            torch.stack(mixed).mean(0).tolist(),
-            "share",
-            "above",
-            0.0,
+            torch.stack(mixed).mean(0),
             "400 images, 12 heads",
+            unit="share",
         ),
         *(
-            mean(
+            above(
                 f"accuracy, patches of K-medoids minus {words}",
                 right["medoids"] - right[kind],
-                "share",
-                "above",
-                0.0,
                 "400 images",
+                unit="share",
             )
             for kind, words in (("attended", "the most attended"), ("random", "random ones"))
         ),
@@ -151,29 +148,15 @@ def intr() -> list[Finding]:
         faithful.append(chance[1] - chance[0])
     words = f"{TRAINED}, 500 held-out images each"
     return [
-        mean(
-            "attention of the true class on the shape minus its area",
-            on_shape,
-            "share",
-            "above",
-            0.0,
-            words,
+        above(
+            "attention of the true class on the shape minus its area", on_shape, words, unit="share"
         ),
-        mean(
-            "attention on the shape, true class minus the others",
-            of_true,
-            "share",
-            "above",
-            0.0,
-            words,
-        ),
-        mean(
+        above("attention on the shape, true class minus the others", of_true, words, unit="share"),
+        above(
             "probability of the true class, 6 random patches removed minus its 6 most attended",
             faithful,
-            "share",
-            "above",
-            0.0,
             words,
+            unit="share",
         ),
     ]
 
@@ -235,20 +218,11 @@ def heads_against_encoders() -> list[Finding]:
     heads = [with_context(seed, 8) - with_context(seed, 1) for seed in SEEDS]
     words = f"{TRAINED}, 500 held-out images each"
     return [
-        mean(
+        above(
             "accuracy without context, 3 layers of 1 head minus 1 layer of 8",
             layers,
-            "share",
-            "above",
-            0.0,
             words,
+            unit="share",
         ),
-        mean(
-            "accuracy with context, 8 heads minus 1 in 2 layers",
-            heads,
-            "share",
-            "above",
-            0.0,
-            words,
-        ),
+        above("accuracy with context, 8 heads minus 1 in 2 layers", heads, words, unit="share"),
     ]

@@ -12,14 +12,8 @@ from torch import nn
 import interp
 from benchmarks.paper_findings import Finding
 from interp.bundled.shape_images import SIZE, ShapeImages, shape_images
-from papers.finding import SEEDS, TRAINED, claim, mean
-from papers.picture_tasks import (
-    accuracies,
-    accuracy,
-    classifier,
-    held_out,
-    rules,
-)
+from papers.finding import SEEDS, TRAINED, above, below, claim
+from papers.picture_tasks import accuracies, accuracy, classifier, held_out, rules
 from training.forms.host_rules import convolved_on_grid, regions
 
 IN_WORDS = "two layers, trained alike for 300 steps on generated images of patterned shapes"
@@ -47,7 +41,7 @@ def conditional() -> Finding:
         made, table = (classifier(form, seed) for form in ("grid_positions", "patches"))
         gain.append(accuracy(made, larger) - accuracy(table, larger))
     what = "accuracy on images of twice the size, positions by convolution minus learned table"
-    return mean(what, gain, "share", "above", 0.0, SAMPLES)
+    return above(what, gain, SAMPLES, unit="share")
 
 
 def plain_linear(model: Any) -> None:
@@ -103,22 +97,15 @@ def flatten() -> list[Finding]:
         alone, both = ranks(loaded[0], tested)
         higher.append(both - alone)
     return [
-        mean("accuracy, focused minus plain linear", gain, "share", "above", 0.0, SAMPLES),
-        mean(
-            "entropy of rows, focused minus plain linear",
-            sharper,
-            "nats",
-            "below",
-            0.0,
-            f"{TRAINED}, 50 images, 8 heads",
+        above("accuracy, focused minus plain linear", gain, SAMPLES, unit="share"),
+        below(
+            "entropy of rows, focused minus plain linear", sharper, f"{TRAINED}, 50 images, 8 heads"
         ),
-        mean(
+        above(
             "effective rank of the map with the convolution minus without",
             higher,
-            "dimensions",
-            "above",
-            0.0,
             f"{TRAINED}, 20 images, 8 heads, 8 channels",
+            unit="dimensions",
         ),
     ]
 
@@ -163,14 +150,12 @@ def memory() -> list[Finding]:
         over_half.append(tokens - (head + full) / 2)
     words = f"{TRAINED}, 1,000 held-out images each"
     return [
-        mean("accuracy, memory and head minus head alone", over_head, "share", "above", 0.0, words),
-        mean(
+        above("accuracy, memory and head minus head alone", over_head, words, unit="share"),
+        above(
             "accuracy, memory and head minus the middle of head alone and all weights",
             over_half,
-            "share",
-            "above",
-            0.0,
             words,
+            unit="share",
         ),
     ]
 
@@ -208,21 +193,14 @@ def halo() -> list[Finding]:
     with_rim, alone = accuracies("halo"), accuracies("halo", without_rim)
     convolved = accuracies("halo", convolutions)
     return [
-        mean(
-            "accuracy, blocks with halo minus blocks alone",
-            with_rim - alone,
-            "share",
-            "above",
-            0.0,
-            SAMPLES,
+        above(
+            "accuracy, blocks with halo minus blocks alone", with_rim - alone, SAMPLES, unit="share"
         ),
-        mean(
+        above(
             "accuracy, blocks with halo minus convolutions",
             with_rim - convolved,
-            "share",
-            "above",
-            0.0,
             SAMPLES,
+            unit="share",
         ),
     ]
 
@@ -237,7 +215,7 @@ def nested() -> Finding:
     inside = accuracies("inner_patches", patch_size=8)
     outside = accuracies("patches", patch_size=8, num_hidden_layers=3)
     what = "accuracy, with attention inside patches minus a third layer between them"
-    return mean(what, inside - outside, "share", "above", 0.0, SAMPLES)
+    return above(what, inside - outside, SAMPLES, unit="share")
 
 
 def nearest_regions(model: Any) -> None:
@@ -267,20 +245,17 @@ def biformer() -> list[Finding]:
     routed, near = accuracies("grid_routing"), accuracies("grid_routing", nearest_regions)
     full = accuracies("grid_routing", all_regions)
     return [
-        mean(
+        above(
             "accuracy, regions chosen by content minus the nearest ones",
             routed - near,
-            "share",
-            "above",
-            0.0,
             SAMPLES,
+            unit="share",
         ),
-        mean(
+        above(
             "accuracy, 4 of 9 regions chosen by content minus all regions",
             routed - full,
-            "share",
-            "above",
-            -0.02,
             SAMPLES,
+            -0.02,
+            "share",
         ),
     ]

@@ -14,7 +14,7 @@ from interp.core.rank_statistics import paired_spearman
 from interp.core.result_rows import ResultRows
 from interp.planted import image_text
 from interp.vision import language
-from papers.finding import SEEDS, Finding, claim, exact, mean
+from papers.finding import SEEDS, Finding, above, below, claim, exact
 from papers.picture_models import Pictures, question, trained
 
 READERS = (
@@ -98,37 +98,30 @@ def damro() -> list[Finding]:
             outside.append(1 - shown[np.argsort(-each)[:4]].mean())
     change, random = _contrasted("outliers")
     return [
-        mean(
+        above(
             "rank correlation of the class token's and the text's attention to patches",
             alike,
-            "rank correlation",
-            "above",
-            0,
             ROWS,
+            unit="rank correlation",
         ),
-        mean(
+        above(
             "share of background among the class token's 4 outliers (by chance 0.75)",
             outside,
-            "share",
-            "above",
-            0.75,
             ROWS,
+            0.75,
+            "share",
         ),
-        mean(
+        above(
             "probability of the answer with contrast minus without",
             change,
-            "probability",
-            "above",
-            0,
             ROWS,
+            unit="probability",
         ),
-        mean(
+        above(
             "probability of the answer, contrast with outliers minus with random patches",
             change - random,
-            "probability",
-            "above",
-            0,
             ROWS,
+            unit="probability",
         ),
     ]
 
@@ -139,21 +132,17 @@ def blind_tokens() -> list[Finding]:
     change, random = _contrasted("blind")
     there = np.isfinite(random)
     return [
-        mean(
+        above(
             "probability of the answer with contrast minus without",
             change,
-            "probability",
-            "above",
-            0,
             ROWS,
+            unit="probability",
         ),
-        mean(
+        above(
             "probability of the answer, contrast with blind tokens minus with random tokens",
             (change - random)[there],
-            "probability",
-            "above",
-            0,
             f"{there.sum()} pictures with blind tokens",
+            unit="probability",
         ),
     ]
 
@@ -187,55 +176,12 @@ def visual_sinks() -> list[Finding]:
             0.95,
             rows,
         ),
-        mean("loss without the sink, minus with it", loss, "nats", "below", 0.05, "40 prompts"),
-        mean(
+        below("loss without the sink, minus with it", loss, "40 prompts", 0.05),
+        above(
             "change of the answer by moving the sink's attention minus a random token's",
             gain,
-            str(moved.facts["unit"]),
-            "above",
-            0,
             rows,
-        ),
-    ]
-
-
-@claim("An Image is Worth 1/2 Tokens", READERS)
-def fast_v() -> list[Finding]:
-    """Compare attention to the picture early and late; drop half of it after layer 2."""
-    change, random = _dropped("attention", 2, 0.5)
-    late = []
-    for seed in SEEDS:
-        inputs = _asked(seed).inputs()
-        table = interp.score(
-            trained("text", seed), "segment_mass:segment=image", inputs, null="none"
-        ).to_pandas()
-        rows = table[table["stack"] == "decoder"] if "stack" in table else table
-        mass = rows.groupby("layer")["score"].mean().to_numpy()
-        late.append(mass[2:].mean() - mass[:2].mean())
-    return [
-        mean(
-            "attention to the picture in layers 2 and 3 minus 0 and 1",
-            late,
-            "weight",
-            "below",
-            0,
-            f"{len(SEEDS)} models",
-        ),
-        mean(
-            "loss without half of the picture from layer 2 on, minus with all",
-            change,
-            "nats",
-            "below",
-            0.05,
-            ROWS,
-        ),
-        mean(
-            "loss without the least attended half minus without a random half",
-            change - random,
-            "nats",
-            "below",
-            0,
-            ROWS,
+            unit=str(moved.facts["unit"]),
         ),
     ]
 
@@ -246,14 +192,7 @@ def class_token() -> list[Finding]:
     change, random = _dropped("class_token", 2, 0.75)
     by_text, _ = _dropped("attention", 2, 0.75)
     return [
-        mean(
-            f"loss with a quarter kept by the class token minus {words}",
-            change - other,
-            "nats",
-            "below",
-            0,
-            ROWS,
-        )
+        below(f"loss with a quarter kept by the class token minus {words}", change - other, ROWS)
         for words, other in (("at random", random), ("by the text's attention", by_text))
     ]
 
@@ -264,14 +203,7 @@ def flow() -> list[Finding]:
     change, random = _dropped("flow", 0, 0.75)
     attention, _ = _dropped("class_token", 0, 0.75)
     return [
-        mean(
-            f"loss with a quarter kept by the map minus {words}",
-            change - other,
-            "nats",
-            "below",
-            0,
-            ROWS,
-        )
+        below(f"loss with a quarter kept by the map minus {words}", change - other, ROWS)
         for words, other in (
             ("at random", random),
             ("by the class token's attention alone", attention),
@@ -306,28 +238,22 @@ def trimmed() -> list[Finding]:
     top = mass.sort(1, descending=True).values[:, : mass.shape[1] // 2].sum(1)
     rows = f"{NUMBER} pictures"
     return [
-        mean(
+        above(
             "cross attention of layer 0 on the half of the features with most",
-            top.tolist(),
-            "weight",
-            "above",
-            0.75,
+            top,
             rows,
+            0.75,
+            "weight",
         ),
-        mean(
+        below(
             "loss with half of the features from layer 1 on, minus all",
             losses[1] - losses[0],
-            "nats",
-            "below",
-            0.05,
             rows,
+            0.05,
         ),
-        mean(
+        below(
             "loss with the most attended half of the features minus a random half",
             losses[1] - losses[2],
-            "nats",
-            "below",
-            0,
             rows,
         ),
     ]

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 
 import interp
-from papers.finding import Finding, claim, mean
+from papers.finding import Finding, above, below, claim
+from papers.fitting import step_down
 from training.alike import LENGTH, SEEDS, VOCAB, mean_loss, rows
 
 STEPS, BATCH = 500, 24
@@ -42,13 +43,13 @@ def _trained(relative: bool, seed: int) -> tuple[Any, float]:
         model: Any = DebertaV2ForMaskedLM(config)
     rng, adam = np.random.default_rng(seed), torch.optim.AdamW(model.parameters())
     for step in range(STEPS):
-        for group in adam.param_groups:
-            group["lr"] = 2e-3 * min(1, (step + 1) / 50) * (1 - 0.9 * step / STEPS)
         asked = _rows(rng, BATCH, held_out=False)
-        adam.zero_grad()
-        mean_loss(model(input_ids=asked.given).logits, asked).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        adam.step()
+        step_down(
+            adam,
+            mean_loss(model(input_ids=asked.given).logits, asked),
+            2e-3 * min(1, (step + 1) / 50) * (1 - 0.9 * step / STEPS),
+            clip=True,
+        )
     return model.eval(), _loss(model)
 
 
@@ -77,21 +78,13 @@ def disentangled() -> list[Finding]:
         needed.append(_loss(model) - loss)
     rows_ = "3 trainings each, 300 held-out texts"
     return [
-        mean(
-            "loss with disentangled attention minus absolute places",
-            better,
-            "nats",
-            "below",
-            0,
-            rows_,
-        ),
-        mean(
+        below("loss with disentangled attention minus absolute places", better, rows_),
+        above(
             "share of the variance of scores that is of positions",
             shares,
-            "share",
-            "above",
-            0.1,
             "3 models, 8 heads each, 16 texts",
+            0.1,
+            "share",
         ),
-        mean("loss without position terms minus with them", needed, "nats", "above", 0, rows_),
+        above("loss without position terms minus with them", needed, rows_),
     ]

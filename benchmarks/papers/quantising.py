@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 import interp
-from papers.evicting import host, loss, text_rows
-from papers.finding import Finding, claim, mean
+from papers.evicting import loss
+from papers.finding import Finding, above, on_decoders
+from papers.hosts import Host
 
 LEVELS = 2**3  # of a weight
 
@@ -33,9 +34,9 @@ def _rounded(weight: Tensor, x: Tensor, importance: Tensor) -> Tensor:
     return (found @ turn.mT).to(weight)
 
 
-def _quantised(rows: list[list[int]], importance: Tensor) -> interp.Model:
+def _quantised(host: Host, rows: list[list[int]], importance: Tensor) -> interp.Model:
     """Return the model with every matrix of its layers rounded for the tokens of some rows."""
-    module: Any = deepcopy(host().module)
+    module: Any = deepcopy(host.model.module)
     linears = [m for m in module.model.layers.modules() if isinstance(m, nn.Linear)]
     seen: dict[nn.Module, Tensor] = {}
 
@@ -52,28 +53,25 @@ def _quantised(rows: list[list[int]], importance: Tensor) -> interp.Model:
     return interp.load(module, name="rounded")
 
 
-@claim("RSQ", "bundled:induction, its matrices rotated and rounded to 3 bits by GPTQ")
-def rsq() -> Finding:
-    """Round with tokens weighted by the attention they receive, or all alike; held-out loss."""
-    gains, judged = [], text_rows(48)
+@on_decoders("RSQ")
+def rsq(host: Host) -> Finding:
+    """Round with tokens weighted by the attention they receive, or all alike; held-out loss.
+
+    Matrices are rotated and rounded to 3 bits by GPTQ.
+    """
+    gains, judged = [], host.rows("text", 48)
     for start in range(0, 96, 16):
-        rows = text_rows(96, judged=False)[start : start + 16]
+        rows = host.texts(96, judged=False)[start : start + 16]
         weights = torch.cat(
             [
-                torch.tensor(interp.attribute(host(), row, method="rsq", low=0.01).scores)
+                torch.tensor(interp.attribute(host.model, row, method="rsq", low=0.01).scores)
                 for row in rows
             ]
         )
         alike, weighted = (
-            loss(_quantised(rows, w), judged, 128).mean()
+            loss(_quantised(host, rows, w), *judged).mean()
             for w in (torch.ones_like(weights), weights)
         )
         gains.append(alike - weighted)
-    return mean(
-        "loss with all tokens alike minus weighted by attention",
-        gains,
-        "nats",
-        "above",
-        0,
-        "6 sets of 16 texts to round for, 48 other texts",
-    )
+    each = "6 sets of 16 texts to round for, 48 other texts"
+    return above("loss with all tokens alike minus weighted by attention", gains, each)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import interp
 from benchmarks.paper_findings import Finding
 from interp.core.random_state import drawn_with
-from papers.finding import SEEDS, TRAINED, claim, mean, over_seeds
+from papers.finding import SEEDS, TRAINED, above, below, claim, over_seeds
 from papers.fitting import (
     KEYS,
     NOISE,
@@ -94,15 +94,10 @@ def based() -> list[Finding]:
     )
     n = f"{TRAINED}, 128 held-out rows each"
     return [
-        mean("accuracy of 273 features minus 3", large - small, "share", "above", 0.0, n),
-        mean("accuracy of softmax minus 273 features", full - large, "share", "below", 0.05, n),
-        mean(
-            "accuracy of 273 features with a window minus without",
-            large - alone,
-            "share",
-            "above",
-            0.0,
-            n,
+        above("accuracy of 273 features minus 3", large - small, n, unit="share"),
+        below("accuracy of softmax minus 273 features", full - large, n, 0.05, "share"),
+        above(
+            "accuracy of 273 features with a window minus without", large - alone, n, unit="share"
         ),
     ]
 
@@ -141,16 +136,9 @@ def softmax_as_recurrences() -> list[Finding]:
     )
     n = f"{TRAINED}, 128 held-out rows each"
     return [
-        mean("loss of order 1 minus order 2", first - second, "nats", "above", 0.0, n),
-        mean("loss of order 1 minus all orders", first - every, "nats", "above", 0.0, n),
-        mean(
-            "loss of all orders, with a norm, minus softmax",
-            every - softmax,
-            "nats",
-            "below",
-            0.05,
-            n,
-        ),
+        above("loss of order 1 minus order 2", first - second, n),
+        above("loss of order 1 minus all orders", first - every, n),
+        below("loss of all orders, with a norm, minus softmax", every - softmax, n, 0.05),
     ]
 
 
@@ -187,21 +175,17 @@ def implicit_attention() -> list[Finding]:
         over_chance.append(full - 1 / 8)
     n = f"{TRAINED}, 512 queries each"
     return [
-        mean(
+        above(
             "queries whose pair gets most weight of the full maps, minus of the scan's",
             over_scan,
-            "share",
-            "above",
-            0.0,
             n,
+            unit="share",
         ),
-        mean(
+        above(
             "queries whose pair gets most weight of the full maps, minus by chance",
             over_chance,
-            "share",
-            "above",
-            0.0,
             n,
+            unit="share",
         ),
     ]
 

@@ -12,13 +12,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AttentionInterface
 
-import interp
-from papers.evicting import DEEP, NOTICED, deep_rows, text_rows
-from papers.finding import Finding, claim, mean
+from papers.evicting import KINDS, NOTICED, ranked
+from papers.finding import Finding, above, below, claim
+from papers.fitting import step_down
+from papers.hosts import SIX_LAYERS
 from training.alike import VOCAB, corpora
 from training.batches import repeats
 from training.deep import SEEDS, deep, deep_module
 
+DEEP = "models of six layers of four heads, three seeds, trained on text and copies"
 FURTHER = 100  # steps of training with recurrences
 
 
@@ -26,7 +28,7 @@ FURTHER = 100  # steps of training with recurrences
 def _losses(module: Any) -> np.ndarray:
     """Return the loss on held-out text and on copies."""
     found = []
-    for rows, scored in map(deep_rows, ("text", "copies")):
+    for rows, scored in (SIX_LAYERS.rows(kind, 32) for kind in KINDS):
         ids = torch.tensor(rows)
         logits = module(ids).logits[:, -scored - 1 : -1]
         found.append(float(F.cross_entropy(logits.mT, ids[:, -scored:])))
@@ -36,8 +38,8 @@ def _losses(module: Any) -> np.ndarray:
 def _two(what: str, rises: np.ndarray) -> list[Finding]:
     """Return the means over seeds of rises on text and on copies."""
     return [
-        mean(f"{kind}: {what}", rises[:, i].tolist(), "nats", "below", NOTICED, "3 seeds, 32 rows")
-        for i, kind in enumerate(("text", "copies"))
+        below(f"{kind}: {what}", rises[:, i], "3 seeds, 32 rows", NOTICED)
+        for i, kind in enumerate(KINDS)
     ]
 
 
@@ -95,21 +97,14 @@ def _with_recurrences(seed: int, heads: Sequence[tuple[int, int]]) -> Any:
         ids = torch.tensor(np.concatenate([corpora()[0].rows(rng, 8, 96), copied]))
         counts = torch.cat([torch.ones(8, 96), torch.tensor(known).float()])[:, 1:]
         loss = F.cross_entropy(module(ids).logits[:, :-1].mT, ids[:, 1:], reduction="none")
-        for group in optimizer.param_groups:
-            group["lr"] = 2e-3 * (1 - step / FURTHER)
-        optimizer.zero_grad()
-        ((loss * counts).sum() / counts.sum()).backward()
-        optimizer.step()
+        step_down(optimizer, (loss * counts).sum() / counts.sum(), 2e-3 * (1 - step / FURTHER))
     return module.eval()
 
 
 @cache
 def _recent(seed: int) -> list[tuple[int, int]]:
     """Return the third of the heads with most recency."""
-    given = text_rows(32, False, 96, False)
-    table = interp.score(deep(seed), "recency", given, null="none").to_pandas()
-    best = table.sort_values("score", ascending=False)[:8]
-    return list(zip(best.layer.tolist(), best["head"].tolist(), strict=True))
+    return ranked(deep(seed), "recency", SIX_LAYERS.texts(32, judged=False))[:8]
 
 
 @claim("RecurFormer", DEEP)
@@ -123,15 +118,8 @@ def recurrences() -> list[Finding]:
         rises.append(_losses(_with_recurrences(seed, _recent(seed))) - plain)
         others.append(_losses(_with_recurrences(seed, [left[i] for i in drawn])) - plain)
     apart = (np.array(others) - rises).mean(1)
+    what = "rise of the loss, other heads replaced minus heads of recent tokens, both kinds"
     return [
         *_two("rise of the loss, heads of recent tokens replaced", np.array(rises)),
-        mean(
-            "rise of the loss, other heads replaced minus heads of recent tokens, mean of text and"
-            " copies",
-            apart.tolist(),
-            "nats",
-            "above",
-            0,
-            "3 seeds, 32 rows each",
-        ),
+        above(what, apart, "3 seeds, 32 rows each"),
     ]

@@ -14,18 +14,11 @@ import interp
 from benchmarks.paper_findings import Finding
 from interp.core.random_state import drawn_with
 from interp.model.pattern_edits import temperature
-from papers.finding import SEEDS, TRAINED, claim, exact, mean, over_seeds
+from papers.finding import SEEDS, TRAINED, above, below, claim, exact, over_seeds
 from papers.fitting import SMALL, attentions, fit, fit_text, host, next_token, text
 from training import alike
 from training.forms import rule_class
-from training.forms.rule import (
-    Chosen,
-    MapBlock,
-    Projected,
-    Rule,
-    RuleShape,
-    turned_by_place,
-)
+from training.forms.rule import Chosen, MapBlock, Projected, Rule, RuleShape, turned_by_place
 
 WIDE = {"vocab_size": 128, "hidden_size": 64, "num_attention_heads": 4}
 SHORT, LONG = 32, 160
@@ -56,8 +49,8 @@ def universal_positions() -> list[Finding]:
     """Train both alike; scores of distances inside a softmax should not do better than chance."""
     inside, outside = over_seeds(place_known, "relative_bias", "toeplitz_product")
     return [
-        mean("accuracy with scores of distances", inside, "share", "below", 0.1, TRAINED),
-        mean("accuracy with factors of distances", outside, "share", "above", 0.9, TRAINED),
+        below("accuracy with scores of distances", inside, TRAINED, 0.1, "share"),
+        above("accuracy with factors of distances", outside, TRAINED, 0.9, "share"),
     ]
 
 
@@ -116,9 +109,7 @@ def positional_attention() -> list[Finding]:
     for name, task in tasks.items():
         own, plain = over_seeds(partial(error_beyond, task), "positional", "plain_softmax")
         what = f"log squared error of running {name} minus that of softmax"
-        found.append(
-            mean(what, own - plain, "log ratio", "below", 0.0, f"{TRAINED}, 1000 rows each")
-        )
+        found.append(below(what, own - plain, f"{TRAINED}, 1000 rows each", unit="log ratio"))
     return found
 
 
@@ -191,22 +182,12 @@ def without_position_encoding() -> list[Finding]:
         gains.append(late_loss(found[1], held_out) - late_loss(found[0], held_out))
     n = f"{TRAINED}, 16 held-out rows each"
     return [
-        mean(
+        below(
             "rise of the loss beyond the trained length, no positions minus rotary positions",
             rises,
-            "nats",
-            "below",
-            0.0,
             n,
         ),
-        mean(
-            "loss beyond the trained length with searched temperatures minus without",
-            gains,
-            "nats",
-            "below",
-            0.0,
-            n,
-        ),
+        below("loss beyond the trained length with searched temperatures minus without", gains, n),
     ]
 
 
@@ -265,8 +246,8 @@ def mixture_of_experts() -> list[Finding]:
     own, plain, flat = over_seeds(mixture_of, Experts, "plain_softmax", even)
     n = f"{TRAINED}, 64 held-out rows each"
     return [
-        mean("loss on text of the mixture minus all heads", own - plain, "nats", "below", 0.0, n),
-        mean("loss on text of the mixture minus an even one", own - flat, "nats", "below", 0.0, n),
+        below("loss on text of the mixture minus all heads", own - plain, n),
+        below("loss on text of the mixture minus an even one", own - flat, n),
     ]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from interp.core.rank_statistics import paired_spearman
-from papers.finding import Finding, claim, mean
+from papers.finding import Finding, above, claim
 from training.alike import SEEDS, VOCAB, loaded
 from training.batches import build_tokenizer
 from training.text import EVENTS, Story, paragraphs
@@ -53,13 +53,11 @@ def ditto() -> Finding:
         head = 1 + rank[: SETS // 2, 1:].mean(0).argmax()
         gains.append(rank[SETS // 2 :, head] - rank[SETS // 2 :, 0])
     each = f"{SETS - SETS // 2} sets of {PAIRS} pairs of sentences, mean over three models"
-    return mean(
+    return above(
         "Spearman correlation with shared words, weighted minus plain mean",
-        np.mean(gains, 0).tolist(),
-        "correlation",
-        "above",
-        0,
+        np.mean(gains, 0),
         each,
+        unit="correlation",
     )
 
 

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from benchmarks.paper_findings import Finding
 from interp.core.random_state import drawn_with
-from papers.finding import TRAINED, claim, exact, mean, over_seeds
+from papers.finding import TRAINED, above, below, claim, exact, over_seeds
 from papers.fitting import distinct, fit, parallel
 from training.forms import rule_class
 from training.forms.language_model import VariantBlock, VariantConfig
@@ -120,17 +120,10 @@ def uni_encoder() -> list[Finding]:
     n = f"{TRAINED}, 256 held-out contexts each"
     faster = np.log(one[:, 1] / cross[:, 1])
     return [
-        mean(
-            "accuracy one by one minus together", cross[:, 0] - one[:, 0], "share", "below", 0.02, n
-        ),
-        mean("accuracy together minus apart", one[:, 0] - apart[:, 0], "share", "above", 0, n),
-        mean(
-            "log of the processor time together over that one by one",
-            faster,
-            "log ratio",
-            "below",
-            0.0,
-            n,
+        below("accuracy one by one minus together", cross[:, 0] - one[:, 0], n, 0.02, "share"),
+        above("accuracy together minus apart", one[:, 0] - apart[:, 0], n, unit="share"),
+        below(
+            "log of the processor time together over that one by one", faster, n, unit="log ratio"
         ),
     ]
 
@@ -191,15 +184,13 @@ def local_attention() -> list[Finding]:
     n = f"{TRAINED}, 100 held-out queries each"
     scores = 4 * LENGTH / (LENGTH * (LENGTH + 1) / 2)
     return [
-        mean(
+        above(
             "windows minus full attention over the first tokens",
             local - first,
-            "reciprocal rank",
-            "above",
-            0,
             n,
+            unit="reciprocal rank",
         ),
-        mean("full attention minus windows", full - local, "reciprocal rank", "below", 0.02, n),
+        below("full attention minus windows", full - local, n, 0.02, "reciprocal rank"),
         exact(
             "scores computed for windows over those for full attention",
             scores,
@@ -276,9 +267,9 @@ def sparsifiner() -> list[Finding]:
     (lost, _), (more, mass) = (full - own).T, (own - fixed).T
     n = f"{TRAINED}, 597 held-out images each"
     return [
-        mean("accuracy of full attention minus predicted masks", lost, "share", "below", 0.01, n),
-        mean("accuracy of predicted masks minus neighbours", more, "share", "above", 0.0, n),
-        mean("softmax mass in predicted masks minus neighbours", mass, "share", "above", 0.0, n),
+        below("accuracy of full attention minus predicted masks", lost, n, 0.01, "share"),
+        above("accuracy of predicted masks minus neighbours", more, n, unit="share"),
+        above("softmax mass in predicted masks minus neighbours", mass, n, unit="share"),
     ]
 
 
@@ -354,15 +345,6 @@ def dynamic_self_attention() -> list[Finding]:
     own, static, flat = over_seeds(read_opinions, rule_class("dynamic_routing"), Static, even)
     n = f"{TRAINED}, 1000 held-out sentences each"
     return [
-        mean(
-            "accuracy of dynamic routing minus a learned vector",
-            own - static,
-            "share",
-            "above",
-            0.0,
-            n,
-        ),
-        mean(
-            "accuracy of dynamic routing minus an even mean", own - flat, "share", "above", 0.0, n
-        ),
+        above("accuracy of dynamic routing minus a learned vector", own - static, n, unit="share"),
+        above("accuracy of dynamic routing minus an even mean", own - flat, n, unit="share"),
     ]

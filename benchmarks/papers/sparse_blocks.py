@@ -10,20 +10,10 @@ from torch import Tensor, nn
 
 from interp.model.calls.call import Call, repeat_kv
 from interp.model.calls.sites import Site
-from papers.evicting import (
-    FURTHER,
-    HOST,
-    NOTICED,
-    best,
-    copied_rows,
-    hiding,
-    host,
-    loss,
-    own_keys,
-    text_rows,
-)
-from papers.finding import Finding, claim, exact, mean
-from papers.sparse_decoding import SAMPLES, TEXTS, first_and_last, rise, top
+from papers.evicting import KINDS, NOTICED, best, hiding, loss, own_keys
+from papers.finding import Finding, above, below, exact, on_decoders
+from papers.hosts import Host
+from papers.sparse_decoding import ROWS, first_and_last, rise, top
 
 BLOCK = 8  # tokens
 DIFFER = 0.4  # self-similarity below which all blocks of a block's tokens are computed
@@ -54,11 +44,11 @@ def _of_tokens(kept: Tensor, n: int) -> Tensor:
     return seen
 
 
-def _masses(rows: list[list[int]]) -> dict[int, Tensor]:
+def _masses(host: Host, rows: list[list[int]]) -> dict[int, Tensor]:
     """Return per head the smallest mass whose output error on some rows is within the bound."""
-    held = host().capture(rows, ["q", "k", "v", "z", "scores"])
+    held = host.model.capture(rows, ["q", "k", "v", "z", "scores"])
     found = {}
-    for site in host().sites:
+    for site in host.model.sites:
         q, k, v, z, scores = (held[x, site.layer] for x in ("q", "k", "v", "z", "scores"))
         k, v = repeat_kv(k, site.n_heads), repeat_kv(v, site.n_heads)
         best_mass = torch.ones(site.n_heads, 1, 1)
@@ -72,16 +62,16 @@ def _masses(rows: list[list[int]]) -> dict[int, Tensor]:
     return found
 
 
-@claim("SpargeAttn", HOST)
-def sparge() -> list[Finding]:
+@on_decoders("SpargeAttn")
+def sparge(host: Host) -> list[Finding]:
     """Skip blocks of 8 x 8 by mean queries and keys, unless a block's tokens differ; or at random.
 
     Each head's mass is the smallest with an error of its output up to 7 % on other rows.
     """
-    masses = {"text": _masses(text_rows(24, False)), "copies": _masses(copied_rows(24, 1))}
+    masses = {kind: _masses(host, host.rows(kind, 24, judged=False)[0]) for kind in KINDS}
     shares: list[float] = []
     found = []
-    for kind, rows in SAMPLES.items():
+    for kind in KINDS:
 
         def chosen(call: Call, site: Site, kind: str = kind) -> Tensor:
             k = repeat_kv(own_keys(call), site.n_heads)
@@ -101,27 +91,14 @@ def sparge() -> list[Finding]:
             drawn = best(flat, number[..., 0]).unflatten(-1, kept.shape[-2:])
             return _of_tokens(drawn | torch.eye(kept.shape[-1], dtype=torch.bool), call.z.shape[2])
 
-        own, other = (rise(kind, hiding(host(), f, "blocks")) for f in (ours, random))
+        own, other = (rise(host, kind, hiding(host.model, f, "blocks")) for f in (ours, random))
+        what = f"{kind}: loss with as many random blocks minus the predicted ones"
         found += [
-            mean(f"{kind}: rise of the loss", own, "nats", "below", NOTICED, rows),
-            mean(
-                f"{kind}: loss with as many random blocks minus the predicted ones",
-                other - own,
-                "nats",
-                "above",
-                0,
-                rows,
-            ),
+            below(f"{kind}: rise of the loss", own, ROWS, NOTICED),
+            above(what, other - own, ROWS),
         ]
-    skipped = exact(
-        "share of blocks below the diagonal that is skipped",
-        float(np.mean(shares)),
-        "share",
-        "above",
-        0.25,
-        "all heads, 64 texts and 64 copies",
-    )
-    return [skipped, *found]
+    what, each = "share of blocks below the diagonal that is skipped", "all heads, 128 rows"
+    return [exact(what, float(np.mean(shares)), "share", "above", 0.25, each), *found]
 
 
 def _span_numbers(call: Call, width: int = 4) -> Tensor:
@@ -138,10 +115,11 @@ def _span_numbers(call: Call, width: int = 4) -> Tensor:
     return ends.long().cumsum(1)
 
 
-@claim("Ltri-LLM", HOST)
-def triangles() -> list[Finding]:
+@on_decoders("Ltri-LLM")
+def triangles(host: Host) -> list[Finding]:
     """Let the last queries retrieve spans by their mean key: triangles, or equal blocks."""
-    size, kept, recent = 128, 40, 16
+    size = host.prompt
+    kept, recent = size * 5 // 16, size // 8
 
     def retrieving(spans: Callable[[Call], Tensor]) -> Callable[[Call, Site], Tensor]:
         def keep(call: Call, site: Site) -> Tensor:
@@ -163,9 +141,8 @@ def triangles() -> list[Finding]:
         length = number.shape[1] / (number[:, -1:] + 1)
         return (torch.arange(number.shape[1]) / length).long()
 
-    rows = text_rows(64)
     ours, theirs, window = (
-        loss(host(), rows, FURTHER, hiding(host(), keep, "spans"))
+        loss(host.model, host.texts(64), host.further, hiding(host.model, keep, "spans"))
         for keep in (
             retrieving(_span_numbers),
             retrieving(blocks),
@@ -173,20 +150,6 @@ def triangles() -> list[Finding]:
         )
     )
     return [
-        mean(
-            "loss with first and last tokens minus retrieved triangles",
-            window - ours,
-            "nats",
-            "above",
-            0,
-            TEXTS,
-        ),
-        mean(
-            "loss with retrieved equal blocks minus retrieved triangles",
-            theirs - ours,
-            "nats",
-            "above",
-            0,
-            TEXTS,
-        ),
+        above("loss with first and last tokens minus retrieved triangles", window - ours, ROWS),
+        above("loss with retrieved equal blocks minus retrieved triangles", theirs - ours, ROWS),
     ]

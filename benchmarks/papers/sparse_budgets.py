@@ -12,63 +12,11 @@ from torch import Tensor
 
 from interp.model.calls.call import Call, repeat_kv
 from interp.model.calls.sites import Site
-from papers.evicting import (
-    DEEP,
-    HOST,
-    NOTICED,
-    asked,
-    best,
-    copied_rows,
-    deep_hosts,
-    deep_rows,
-    evicting,
-    hiding,
-    host,
-    loss,
-    own_keys,
-    text_rows,
-)
-from papers.finding import Finding, claim, mean
+from papers.evicting import KINDS, NOTICED, best, hiding, loss, own_keys
+from papers.finding import Finding, above, on_decoders
+from papers.hosts import Host
 
 Keep: TypeAlias = Callable[[Call, Site], Tensor]
-
-
-def _per_query(call: Call, site: Site, at: int) -> Tensor:
-    """Score tokens by their attention per query that sees them, mean over the heads of a layer."""
-    received = call.pattern(slice(0, at))[..., :at].sum(2).mean(1, keepdim=True)
-    return (received / torch.arange(at, 0, -1)).expand(-1, site.n_heads, -1)
-
-
-@claim("ZipVL", DEEP)
-def zipvl() -> list[Finding]:
-    """Keep in each layer the tokens that hold 80 % of its attention, or equally many in all."""
-    at, found = 64, []
-    for kind, scored in (("text", 32), ("copies", 26)):  # all are after the cut
-        (rows, _), gains = deep_rows(kind), []
-        for model in deep_hosts():
-            held = model.capture([row[:at] for row in rows], ["pattern"])
-            needed = {}
-            for site in model.sites:
-                column = held["pattern", site.layer].sum(2).mean(1)
-                share = column.sort(-1, descending=True).values.cumsum(-1) / at
-                needed[site.layer] = (share < 0.8).sum(-1) + 1
-            equal = torch.stack(list(needed.values())).float().mean(0).round().long()
-            dynamic, fixed = (
-                loss(model, rows, scored, evicting(model, _per_query, keep, at))
-                for keep in (needed, dict.fromkeys(needed, equal))
-            )
-            gains.append(fixed - dynamic)
-        found.append(
-            mean(
-                f"{kind}: loss with the same number in all layers minus by layer",
-                np.mean(gains, 0).tolist(),
-                "nats",
-                "above",
-                0,
-                "32 rows, mean over three models",
-            )
-        )
-    return found
 
 
 def _first_and_last(call: Call, site: Site, number: int) -> Tensor:
@@ -122,56 +70,51 @@ def _pooled_blocks(call: Call, site: Site, number: int, size: int = 8) -> Tensor
 PATTERNS = (_first_and_last, _columns_and_diagonals, pages, _pooled_blocks)
 
 
-def _tasks(judged: bool) -> dict[str, tuple[list[list[int]], int]]:
-    seed = 0 if judged else 1
-    return {
-        "text": (text_rows(48, judged), 128),
-        "copies": (copied_rows(48, seed), 59),
-        "questions": ([x.ids for x in asked(48, seed)], 4),
-    }
+TASKS = (*KINDS, "questions")
+
+
+def _task(host: Host, task: str, judged: bool) -> tuple[list[list[int]], int]:
+    if task == "questions":
+        return [x.ids for x in host.asked(48, int(not judged))], 4
+    return host.rows(task, 48, judged)
 
 
 @cache
-def _rise(pattern: Callable[..., Tensor], task: str, judged: bool, share: float) -> np.ndarray:
+def _rise(
+    host: Host, pattern: Callable[..., Tensor], task: str, judged: bool, share: float
+) -> np.ndarray:
     """Return the rise of the loss per row if queries see a share of the tokens of a prompt."""
-    rows, scored = _tasks(judged)[task]
+    rows, scored = _task(host, task, judged)
 
     def keep(call: Call, site: Site) -> Tensor:
         return pattern(call, site, int(share * call.z.shape[2]))
 
-    full = loss(host(), rows, scored)
-    return loss(host(), rows, scored, hiding(host(), keep, pattern.__name__)) - full
+    full = loss(host.model, rows, scored)
+    return loss(host.model, rows, scored, hiding(host.model, keep, "pattern")) - full
 
 
-@claim("The Sparse Frontier", HOST)
-def frontier() -> list[Finding]:
+@on_decoders("The Sparse Frontier")
+def frontier(host: Host) -> list[Finding]:
     """Four sparse patterns on three tasks: the best overall against the best of its worst task."""
-    tasks, found = list(_tasks(False)), []
-    rises = {(p, t): _rise(p, t, False, 0.25).mean() for p in PATTERNS for t in tasks}
-    overall = min(PATTERNS, key=lambda p: sum(rises[p, t] for t in tasks))
-    of_task = {t: min(PATTERNS, key=lambda p: rises[p, t]) for t in tasks}
-    worst = max(tasks, key=lambda t: rises[overall, t] - rises[of_task[t], t])
-    regret = _rise(overall, worst, True, 0.25) - _rise(of_task[worst], worst, True, 0.25)
-    found.append(
-        mean(
-            f"a quarter of the keys, {worst}: pattern that is best over all tasks minus best here",
-            regret.tolist(),
-            "nats",
-            "above",
-            0,
-            "48 rows; patterns chosen on others",
-        )
-    )
-    moderate = {t: _rise(overall, t, False, 0.5).mean() for t in tasks}
-    hardest = max(tasks, key=lambda t: moderate[t])
-    found.append(
-        mean(
-            f"half of the keys, {hardest}: rise of the loss by the pattern that is best overall",
-            _rise(overall, hardest, True, 0.5).tolist(),
-            "nats",
-            "above",
+    rises = {(p, t): _rise(host, p, t, False, 0.25).mean() for p in PATTERNS for t in TASKS}
+    overall = min(PATTERNS, key=lambda p: sum(rises[p, t] for t in TASKS))
+    of_task = {t: min(PATTERNS, key=lambda p: rises[p, t]) for t in TASKS}
+    worst = max(TASKS, key=lambda t: rises[overall, t] - rises[of_task[t], t])
+    regret = _rise(host, overall, worst, True, 0.25)
+    regret = regret - _rise(host, of_task[worst], worst, True, 0.25)
+    hardest = max(TASKS, key=lambda t: _rise(host, overall, t, False, 0.5).mean())
+    return [
+        above(
+            "a quarter of the keys, on the task with most regret: pattern that is best over all"
+            " tasks minus best of the task",
+            regret,
+            f"48 rows of {worst}; patterns chosen on others",
+        ),
+        above(
+            "half of the keys, on the hardest task: rise of the loss by the pattern that is best"
+            " overall",
+            _rise(host, overall, hardest, True, 0.5),
+            f"48 rows of {hardest}",
             NOTICED,
-            "48 rows",
-        )
-    )
-    return found
+        ),
+    ]

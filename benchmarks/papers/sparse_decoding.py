@@ -13,24 +13,12 @@ from interp.heads.geometry.token_similarity import opened
 from interp.model.calls.call import Call, repeat_kv
 from interp.model.calls.sites import Site
 from interp.model.edits import Edit
-from papers.evicting import (
-    DEEP,
-    HOST,
-    NOTICED,
-    best,
-    copied_rows,
-    deep_hosts,
-    deep_rows,
-    hiding,
-    host,
-    loss,
-    own_keys,
-    text_rows,
-)
-from papers.finding import Finding, claim, mean
+from papers.evicting import KINDS, NOTICED, best, hiding, loss, own_keys
+from papers.finding import Finding, above, below, on_decoders
+from papers.fitting import step_down
+from papers.hosts import Host
 
-TEXTS = "64 texts of 192 tokens"
-SAMPLES = {"text": TEXTS, "copies": "64 copies of 60 random tokens"}
+ROWS = "64 rows"
 
 
 def top(score: Tensor, call: Call, number: int) -> Tensor:
@@ -38,36 +26,30 @@ def top(score: Tensor, call: Call, number: int) -> Tensor:
     return best(score.masked_fill(~call.visible(), -torch.inf), number)
 
 
-def rise(kind: str, edit: Edit) -> np.ndarray:
+def rise(host: Host, kind: str, edit: Edit) -> np.ndarray:
     """Return the rise of the loss on text or copies, per row."""
-    rows, scored = _rows(kind)
-    return loss(host(), rows, scored, edit) - _full(kind)
-
-
-def _rows(kind: str) -> tuple[list[list[int]], int]:
-    return (text_rows(64), 128) if kind == "text" else (copied_rows(64, 0), 59)
+    return loss(host.model, *host.rows(kind, 64), edit) - _full(host, kind)
 
 
 @cache
-def _full(kind: str) -> np.ndarray:
-    return loss(host(), *_rows(kind))
+def _full(host: Host, kind: str) -> np.ndarray:
+    return loss(host.model, *host.rows(kind, 64))
 
 
-@cache
-def _key_axes() -> dict[int, Tensor]:
+def _key_axes(host: Host) -> dict[int, Tensor]:
     """Return the principal axes of each head's keys on other texts, the first in front."""
-    held = host().capture(text_rows(32, judged=False), ["k"])
+    held = host.model.capture(host.texts(32, judged=False), ["k"])
     found = {}
-    for site in host().sites:
+    for site in host.model.sites:
         x = held["k", site.layer].transpose(0, 1).flatten(1, 2)
         found[site.layer] = torch.linalg.svd(x - x.mean(1, keepdim=True), full_matrices=False).Vh
     return found
 
 
-@claim("Loki", HOST)
-def loki() -> list[Finding]:
+@on_decoders("Loki")
+def loki(host: Host) -> list[Finding]:
     """Rank keys by 4 of 16 principal directions, and attend in full to the best quarter."""
-    axes = _key_axes()
+    axes = _key_axes(host)
 
     def by(directions: Callable[[Site], Tensor]) -> Edit:
         def keep(call: Call, site: Site) -> Tensor:
@@ -76,25 +58,21 @@ def loki() -> list[Finding]:
             near = call.q @ few.mT @ (k @ few.mT).mT  # type: ignore[operator]
             return top(near, call, near.shape[-1] // 4)
 
-        return hiding(host(), keep, "low-rank keys")
+        return hiding(host.model, keep, "low-rank keys")
 
     def random(site: Site) -> Tensor:
         draw = torch.Generator().manual_seed(site.layer)
         return torch.linalg.qr(torch.randn(site.n_kv_heads, 16, 4, generator=draw)).Q.mT
 
     found = []
-    for kind, rows in SAMPLES.items():
-        main, other = (rise(kind, by(d)) for d in (lambda site: axes[site.layer][:, :4], random))
+    for kind in KINDS:
+        main, other = (
+            rise(host, kind, by(d)) for d in (lambda site: axes[site.layer][:, :4], random)
+        )
+        what = f"{kind}: loss with random directions minus principal ones"
         found += [
-            mean(f"{kind}: rise of the loss", main, "nats", "below", NOTICED, rows),
-            mean(
-                f"{kind}: loss with random directions minus principal ones",
-                other - main,
-                "nats",
-                "above",
-                0,
-                rows,
-            ),
+            below(f"{kind}: rise of the loss", main, ROWS, NOTICED),
+            above(what, other - main, ROWS),
         ]
     return found
 
@@ -106,10 +84,14 @@ def first_and_last(call: Call, kept: int, from_query: int = 0, sink: int = 4) ->
     return seen[None, None].expand(*call.z.shape[:2], -1, -1)
 
 
-@claim("TidalDecode", DEEP)
-def tidal() -> list[Finding]:
-    """Choose 12 of up to 90 keys in two layers, and let the layers after them reuse the choice."""
-    kept, whole, choosing = 12, (0, 1), (2, 4)
+@on_decoders("TidalDecode", layers=4)
+def tidal(host: Host) -> list[Finding]:
+    """Choose an eighth of the keys in two layers, and let the layers after them reuse the choice.
+
+    The first third of the layers attends to all keys, as do the two layers that choose.
+    """
+    kept, n = host.length // 8, host.layers
+    whole, choosing = range(n // 3), (n // 3, n * 2 // 3)
 
     def reusing() -> Callable[[Call, Site], Tensor]:
         chosen: dict[int, Tensor] = {}
@@ -131,26 +113,14 @@ def tidal() -> list[Finding]:
         return first_and_last(call, call.z.shape[2] if full else kept)
 
     found = []
-    for kind in ("text", "copies"):
-        full, ours, theirs = (
-            np.mean([loss(m, *deep_rows(kind), *edits(m)) for m in deep_hosts()], 0)
-            for edits in (
-                lambda m: (),
-                lambda m: (hiding(m, reusing(), "reused keys"),),
-                lambda m: (hiding(m, window, "first and last"),),
-            )
+    for kind in KINDS:
+        ours, theirs = (
+            rise(host, kind, hiding(host.model, keep, "few keys")) for keep in (reusing(), window)
         )
-        each = "32 rows, mean over three models"
+        what = f"{kind}: loss with first and last keys minus reused ones"
         found += [
-            mean(f"{kind}: rise of the loss", ours - full, "nats", "below", NOTICED, each),
-            mean(
-                f"{kind}: loss with first and last keys minus reused ones",
-                theirs - ours,
-                "nats",
-                "above",
-                0,
-                each,
-            ),
+            below(f"{kind}: rise of the loss", ours, ROWS, NOTICED),
+            above(what, theirs - ours, ROWS),
         ]
     return found
 
@@ -169,16 +139,17 @@ class _NextRow(nn.Module):
         return self.last(hidden)[:, 0]
 
 
-@claim("AttentionPredictor", HOST)
-def predicted_keys() -> list[Finding]:
-    """Predict the next row from the last 8 rows; attention that 16 keys chosen by it receive."""
-    history, kept, n = 8, 16, 160
+@on_decoders("AttentionPredictor")
+def predicted_keys(host: Host) -> list[Finding]:
+    """Predict the next row from the last 8 rows; attention that a tenth of the keys receives."""
+    history, n = 8, host.length * 5 // 6
+    kept = n // 10
 
     def patterns(rows: list[list[int]]) -> Tensor:
-        held = host().capture(rows, ["pattern"])
-        return torch.cat([held["pattern", s.layer][:, :, :n, :n] for s in host().sites], 1)
+        held = host.model.capture(rows, ["pattern"])
+        return torch.cat([held["pattern", s.layer][:, :, :n, :n] for s in host.model.sites], 1)
 
-    learned, judged = patterns(text_rows(32, False, 160)), patterns(text_rows(32, True, 160))
+    learned, judged = patterns(host.texts(32, False)), patterns(host.texts(32))
     torch.manual_seed(0)
     net, draw = _NextRow(history), torch.Generator().manual_seed(0)
     optimizer = torch.optim.Adam(net.parameters(), 3e-3)
@@ -189,10 +160,8 @@ def predicted_keys() -> list[Finding]:
         wanted = learned[row, head, at + 1, : at + 1]
         wanted = wanted / wanted.sum(-1, keepdim=True).clamp_min(1e-9)
         error = -(wanted * logits.log_softmax(-1)).sum(-1).mean()
-        optimizer.zero_grad()
-        error.backward()
-        optimizer.step()
-    steps = range(64, n - 1, 6)
+        step_down(optimizer, error)
+    steps = range(2 * n // 5, n - 1, 6)
     found: dict[str, list[Tensor]] = {"net": [], "last": [], "sum": []}
     with torch.no_grad():
         for at in steps:
@@ -207,24 +176,13 @@ def predicted_keys() -> list[Finding]:
                 top = x.unflatten(0, judged.shape[:2]).topk(kept).indices
                 found[name].append(wanted.gather(-1, top).sum(-1).mean(1))
     net_mass, last, total = (torch.stack(x).mean(0).numpy() for x in found.values())
-    each = "32 texts, mean over all heads and steps"
+    each, what = (
+        "32 texts, mean over all heads and steps",
+        "attention caught by predicted keys minus",
+    )
     return [
-        mean(
-            "attention caught by predicted keys minus by those of the last step",
-            net_mass - last,
-            "attention",
-            "above",
-            0,
-            each,
-        ),
-        mean(
-            "attention caught by predicted keys minus by summed attention",
-            net_mass - total,
-            "attention",
-            "above",
-            0,
-            each,
-        ),
+        above(f"{what} by those of the last step", net_mass - last, each, unit="attention"),
+        above(f"{what} by summed attention", net_mass - total, each, unit="attention"),
     ]
 
 
@@ -253,52 +211,36 @@ def _by_clusters(
     return output / total[:, None], recent + (len(stands) + 2 * len(drawn)) // 2
 
 
-@claim("SubGen", HOST)
-def clusters() -> list[Finding]:
+@on_decoders("SubGen")
+def clusters(host: Host) -> list[Finding]:
     """Estimate the last queries' attention from clusters of keys and sampled values, per head."""
-    texts, n, queries = 32, 192, 8
-    held = host().capture(text_rows(texts), ["q", "k", "v", "z"])
+    texts, n, queries, recent = 32, host.length, 8, 16
+    held = host.model.capture(host.texts(texts), ["q", "k", "v", "z"])
     growth: list[Tensor] = []
     error: dict[str, list[float]] = {"clusters": [], "window": []}
     rng = np.random.default_rng(0)
-    for site in host().sites:
+    for site in host.model.sites:
         q, k, v, z = (held[name, site.layer].double() for name in ("q", "k", "v", "z"))
         new = opened(k, 0.7)  # [row, kv head, token]
         growth.append((new.sum(-1) / new[..., : n // 2].sum(-1)).log2().mean(1))  # doubled length
-        k, v = repeat_kv(k, site.n_heads), repeat_kv(v, site.n_heads)
-        new = repeat_kv(new, site.n_heads).numpy()
-        recent = 16
-        for row in range(texts):
-            for h in range(site.n_heads):
-                estimate, budget = _by_clusters(
-                    q[row, h, -queries:], k[row, h], v[row, h], new[row, h], recent, rng
-                )
-                kept = np.r_[:4, n - (budget - 4) : n]
-                plain = (q[row, h, -queries:] @ k[row, h, kept].mT / 4).softmax(-1) @ v[
-                    row, h, kept
-                ]
-                true = z[row, h, -queries:]
-                for name, x in (("clusters", estimate), ("window", plain)):
-                    error[name].append(float((x - true).norm() / true.norm()))
+        k, v, new = (repeat_kv(x, site.n_heads) for x in (k, v, new))
+        for row, h in np.ndindex(texts, site.n_heads):
+            estimate, budget = _by_clusters(
+                q[row, h, -queries:], k[row, h], v[row, h], new[row, h].numpy(), recent, rng
+            )
+            kept = np.r_[:4, n - (budget - 4) : n]
+            plain = (q[row, h, -queries:] @ k[row, h, kept].mT / 4).softmax(-1) @ v[row, h, kept]
+            true = z[row, h, -queries:]
+            for name, x in (("clusters", estimate), ("window", plain)):
+                error[name].append(float((x - true).norm() / true.norm()))
     by_text = {
-        name: np.reshape(x, (len(host().sites), texts, -1)).mean((0, 2))
+        name: np.reshape(x, (len(host.model.sites), texts, -1)).mean((0, 2))
         for name, x in error.items()
     }
+    longer = torch.stack(growth).mean(0).numpy()
+    apart, each = by_text["window"] - by_text["clusters"], "32 texts, all heads"
+    what = "exponent of the number of clusters in the length, from half of a text to all of it"
     return [
-        mean(
-            "exponent of the number of clusters in the length, 96 to 192 tokens",
-            torch.stack(growth).mean(0).numpy(),
-            "exponent",
-            "below",
-            0.8,
-            "32 texts, all heads",
-        ),
-        mean(
-            "relative error of outputs, first and last tokens minus clusters",
-            by_text["window"] - by_text["clusters"],
-            "share",
-            "above",
-            0,
-            "32 texts, all heads",
-        ),
+        below(what, longer, each, 0.8, "exponent"),
+        above("relative error, first and last tokens minus clusters", apart, each, unit="share"),
     ]

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import interp
-from papers.finding import Finding, claim, exact, mean, share
+from papers.finding import Finding, above, below, claim, exact, share
+from papers.fitting import step_down
 from training.forms.computer import Line, Machine, one_instruction
 
 SEEDS = (0, 1, 2)
@@ -42,12 +43,8 @@ def _memory(heads: int, tokens: int, examples: int, seed: int) -> tuple[float, f
     adam = torch.optim.Adam(parameters, lr=0.01)
     loss = torch.tensor(0.0)
     for step in range(2000):
-        for group in adam.param_groups:
-            group["lr"] = 0.02 * (1 - step / 2000)
-        adam.zero_grad()
         loss = ((pattern() @ (read @ context.T)[:, :, None]).sum(0)[:, 0] + bias - labels).square()
-        loss.mean().backward()
-        adam.step()
+        step_down(adam, loss.mean(), 0.02 * (1 - step / 2000))
     left = float(loss.detach().mean() / labels.var(correction=0))
     return 1 - left, float(pattern().detach().amax(-1).mean()) - before
 
@@ -66,25 +63,20 @@ def memorisation() -> list[Finding]:
     tokens = many / [x for x, _ in all_[4, 4]]
     rows = "3 layers, 2,000 random labels each"
     return [
-        mean(
+        below(
             "share of the variance that is left of H (n - 1) + 1 = 29 labels",
             promised,
-            "share",
-            "below",
-            0.01,
             "3 layers, 29 random labels each",
+            0.01,
+            "share",
         ),
-        mean("labels memorised by 4 heads over those by 1", heads, "ratio", "above", 2, rows),
-        mean(
-            "labels memorised over 8 tokens, over those over 4", tokens, "ratio", "above", 1.5, rows
-        ),
-        mean(
+        above("labels memorised by 4 heads over those by 1", heads, rows, 2, "ratio"),
+        above("labels memorised over 8 tokens, over those over 4", tokens, rows, 1.5, "ratio"),
+        above(
             "largest weight of a row after training minus before",
             [x for _, x in all_[4, 8]],
-            "weight",
-            "above",
-            0,
             rows,
+            unit="weight",
         ),
     ]
 
@@ -111,11 +103,7 @@ def _nearest(width: int, rank: int, heads: int, seed: int) -> float:
 
     steps = 1000
     for step in range(steps):
-        for group in adam.param_groups:
-            group["lr"] = 0.01 * (1 - step / steps)
-        adam.zero_grad()
-        errors(256)[0].backward()
-        adam.step()
+        step_down(adam, errors(256)[0], 0.01 * (1 - step / steps))
     with torch.no_grad():
         error, plain = errors(20000)
     return float(error / plain)
@@ -131,32 +119,23 @@ def rank() -> list[Finding]:
         if width == 16:
             many = np.array([_nearest(width, 4, 64, s) for s in SEEDS]) - full
         found.append(
-            mean(
+            above(
                 f"error of 16 heads of rank {width // 4} minus one of rank {width}",
                 low[width] - full,
-                what,
-                "above",
-                0,
                 "3 trainings each",
+                unit=what,
             )
         )
     return [
         *found,
-        mean(
-            "error of 64 heads of rank 4 minus one of rank 16",
-            many,
-            what,
-            "above",
-            0,
-            "3 trainings each",
+        above(
+            "error of 64 heads of rank 4 minus one of rank 16", many, "3 trainings each", unit=what
         ),
-        mean(
+        above(
             "error of 16 heads of a quarter of the rank, 32 dimensions minus 8",
             low[32] - low[8],
-            what,
-            "above",
-            0,
             "3 trainings each",
+            unit=what,
         ),
     ]
 
@@ -227,12 +206,12 @@ def _detection(order: int, seed: int, values: int = 151, tokens: int = 16) -> fl
     adam = torch.optim.Adam(model.parameters())
     steps = 1200
     for step in range(steps):
-        for group in adam.param_groups:
-            group["lr"] = 4e-3 * min(1.0, step / 50) * (1 - step / steps)
         x, right = draw(64)
-        adam.zero_grad()
-        F.binary_cross_entropy_with_logits(model(x), right.float()).backward()
-        adam.step()
+        step_down(
+            adam,
+            F.binary_cross_entropy_with_logits(model(x), right.float()),
+            4e-3 * min(1.0, step / 50) * (1 - step / steps),
+        )
     x, right = draw(1000)
     with torch.no_grad():
         said = model(x) > 0
@@ -248,13 +227,12 @@ def strengths() -> list[Finding]:
     right, number = _detects_pairs(64, 128, 0)
     gap = [_detection(2, s) - _detection(3, s) for s in SEEDS]
     return [
-        mean(
+        below(
             "width that averages any 3 of 1,024 tokens, over that for 3 of 16",
             growth,
-            "ratio",
-            "below",
-            4,
             "3 draws of keys, 60 sets each; 64 times the tokens",
+            4,
+            "ratio",
         ),
         share(
             "share of sets of 3 of 64 tokens that a head of width 2 averages",
@@ -272,13 +250,12 @@ def strengths() -> list[Finding]:
             0.999,
             f"{number} positions of prompts of 64 tokens",
         ),
-        mean(
+        above(
             "balanced accuracy of a trained layer, pairs minus triples",
             gap,
-            "accuracy",
-            "above",
-            0.1,
             "3 trainings each, 16 tokens of 151 values",
+            0.1,
+            "accuracy",
         ),
     ]
 
@@ -329,21 +306,17 @@ def random_features() -> list[Finding]:
     biased = np.array([_regression("biased heads", "near", 1600, s) for s in seeds])
     unit, rows = "squared error over the variance", "5 draws, 2,000 held-out examples each"
     return [
-        mean(
+        above(
             "error of neurons on 1,600 samples minus heads on 400, a function of a set",
             neurons - heads,
-            unit,
-            "above",
-            0,
             rows,
+            unit=unit,
         ),
-        mean(
+        above(
             "error of heads of mean 0 minus heads around the identity, a weighting by nearness",
             plain - biased,
-            unit,
-            "above",
-            0,
             rows,
+            unit=unit,
         ),
     ]
 

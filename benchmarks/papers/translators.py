@@ -13,7 +13,7 @@ import interp
 from benchmarks.paper_findings import Finding
 from interp.bundled.reorder_text import WORDS, reorder_pairs
 from interp.bundled.special_tokens import BOS
-from papers.finding import SEEDS, TRAINED, claim, mean
+from papers.finding import SEEDS, TRAINED, above, below, claim
 from papers.fitting import distinct, fit
 from training import forms
 
@@ -81,14 +81,7 @@ def luong() -> list[Finding]:
             gains.append(held_out_loss(trained(translator(form, seed), seed), tested) - without)
     words = f"{TRAINED}, 640 sentences each"
     return [
-        mean(
-            f"loss per word, attention to {what} minus none",
-            over_none[form],
-            "nats",
-            "below",
-            0.0,
-            words,
-        )
+        below(f"loss per word, attention to {what} minus none", over_none[form], words)
         for form, what in (("source", "all words"), ("source_window", "a predicted window"))
     ]
 
@@ -187,7 +180,7 @@ def latent() -> list[Finding]:
     losses = {kind: np.array(values) for kind, values in found.items()}
     words = f"{TRAINED}, 640 sentences each"
     return [
-        mean(f"loss per word, {a} minus {b}", losses[a] - losses[b], "nats", "below", 0.0, words)
+        below(f"loss per word, {a} minus {b}", losses[a] - losses[b], words)
         for a, b in (("exact", "soft"), ("variational", "soft"), ("variational", "hard"))
     ]
 
@@ -236,7 +229,7 @@ def location() -> Finding:
             right.append(float((said == tested["labels"]).float().mean()))
         gain.append(right[0] - right[1])
     what = "share of tokens right at twice the length, by location minus by content"
-    return mean(what, gain, "share", "above", 0.0, f"{TRAINED}, 500 sequences each")
+    return above(what, gain, f"{TRAINED}, 500 sequences each", unit="share")
 
 
 def to_sort(rng: np.random.Generator, length: int, rows: int = 32) -> Batch:
@@ -287,13 +280,11 @@ def pointer() -> list[Finding]:
             right = [float((a.argmax(-1) == tested["labels"]).double().mean()) for a in answers]
             found.append(right[0] - right[1])
     return [
-        mean(
+        above(
             f"share of places right for {n} numbers, pointing minus naming",
             values,
-            "share",
-            "above",
-            0.0,
             f"{TRAINED}, 300 sequences each",
+            unit="share",
         )
         for n, values in gain.items()
     ]

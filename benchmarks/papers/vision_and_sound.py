@@ -22,14 +22,16 @@ from interp.vision import (
     map_agreement,
     register_neurons,
 )
-from papers.finding import SEEDS, TRAINED, Finding, claim, exact, mean
+from papers.finding import SEEDS, TRAINED, Finding, above, below, claim, exact
+from papers.fitting import step_down
+from papers.hosts import Host
 from training import forms
 
 
-@claim("Locate-Then-Correct", "bundled:shapes-spurious, a ViT trained where corners have colours")
-def corrected() -> list[Finding]:
+@claim("Locate-Then-Correct", kind="vision transformer", among="spurious")
+def corrected(host: Host) -> list[Finding]:
     """Locate heads on half of the images; correct them, or random ones, on others, 5 draws."""
-    model, gain, over = interp.load("bundled:shapes-spurious"), [], []
+    model, gain, over = host.model, [], []
     for seed in range(5):
         first, then = (shape_images(100 + 2 * seed + k, 240, aligned=0.5) for k in (0, 1))
         found = locate_spurious_heads(model, first, first.labels, first.cues)
@@ -40,63 +42,53 @@ def corrected() -> list[Finding]:
         over.append(float(worst["score"] - worst["null"]))
     rows = "5 draws of 240 images to locate and 240 to judge"
     return [
-        mean(
+        above(
             "accuracy of the worst group after the correction minus before",
             gain,
-            "accuracy",
-            "above",
-            0,
             rows,
+            unit="accuracy",
         ),
-        mean(
+        above(
             "accuracy of the worst group after the correction minus that of random heads",
             over,
-            "accuracy",
-            "above",
-            0,
             rows,
+            unit="accuracy",
         ),
     ]
 
 
-@claim(
-    "Attention IoU", "bundled:shapes-spurious and bundled:shapes, trained with and without a cue"
-)
-def bias() -> list[Finding]:
-    """Compare each model's attention with the corner that one of them learned to use."""
+@claim("Attention IoU", kind="vision transformer", among="spurious")
+def bias(host: Host) -> list[Finding]:
+    """Compare attention with the corner that a model learned to use with that of bundled:shapes."""
     images = shape_images(300, 120, cue="random")
     corner = np.broadcast_to(images.corner, images.masks.shape)
     scores: dict[str, np.ndarray] = {}
-    for name in ("shapes-spurious", "shapes"):
+    for name, model in (("biased", host.model), ("other", interp.load("bundled:shapes"))):
         for mask, what in ((corner, "corner"), (images.masks, "shape")):
-            found = map_agreement(interp.load(f"bundled:{name}"), images, mask)
+            found = map_agreement(model, images, mask)
             rows = np.array(found.metrics) == "attention_iou"
-            model = rows & (np.array(found.parts) == "class_attention")
-            scores[name, what] = found.per_prompt[model][0]
-    rows = "120 images, whose corners suggest random classes"
+            rows &= np.array(found.parts) == "class_attention"
+            scores[name, what] = found.per_prompt[rows][0]
+    each = "120 images, whose corners suggest random classes"
     return [
-        mean(
+        above(
             "Attention-IoU of class attention with the corner, biased model minus the other",
-            scores["shapes-spurious", "corner"] - scores["shapes", "corner"],
-            "Attention-IoU",
-            "above",
-            0,
-            rows,
+            scores["biased", "corner"] - scores["other", "corner"],
+            each,
+            unit="Attention-IoU",
         ),
-        mean(
+        below(
             "Attention-IoU of class attention with the shape, biased model minus the other",
-            scores["shapes-spurious", "shape"] - scores["shapes", "shape"],
-            "Attention-IoU",
-            "below",
-            0,
-            rows,
+            scores["biased", "shape"] - scores["other", "shape"],
+            each,
+            unit="Attention-IoU",
         ),
     ]
 
 
-def _with_neuron(seed: int) -> interp.Model:
-    """Add to `bundled:shapes` a neuron that fires at the last patch and writes a long vector."""
-    module: Any = copy.deepcopy(interp.load("bundled:shapes").module)
+def _with_neuron(host: Host, seed: int) -> interp.Model:
+    """Add to a model a neuron that fires at the last patch and writes a long vector."""
+    module: Any = copy.deepcopy(host.model.module)
     place, written = torch.randn(2, 32, generator=torch.Generator().manual_seed(seed))
     place = (place - place.mean()) / (place - place.mean()).norm()
     with torch.no_grad():
@@ -117,12 +109,12 @@ def _with_neuron(seed: int) -> interp.Model:
     return interp.load(module)
 
 
-@claim("Vision Transformers Don't Need", "bundled:shapes with a planted neuron, 5 draws of it")
-def registers() -> list[Finding]:
+@claim("Vision Transformers Don't Need", kind="vision transformer")
+def registers(host: Host) -> list[Finding]:
     """Rank neurons on some images; let an added token take the best over, or a random one's."""
     share, less, accuracy, first = [], [], [], 0
     for seed in range(2, 7):
-        model = _with_neuron(seed)
+        model = _with_neuron(host, seed)
         images = shape_images(400 + seed, 240, aligned=0.5)
         ranked = register_neurons(model, images.part(slice(0, 80)), keep=1)
         first += ranked.parts[0] == "L0N64"
@@ -144,30 +136,14 @@ def registers() -> list[Finding]:
             0.9,
             rows,
         ),
-        mean(
-            "share of patches of high norm with the added token",
-            share,
-            "share",
-            "below",
-            0.001,
-            rows,
-        ),
-        mean(
+        below("share of patches of high norm with the added token", share, rows, 0.001, "share"),
+        below(
             "share of patches of high norm, token of the neuron minus of a random one",
             less,
-            "share",
-            "below",
-            0,
             rows,
+            unit="share",
         ),
-        mean(
-            "accuracy with the added token minus without",
-            accuracy,
-            "accuracy",
-            "above",
-            -0.01,
-            rows,
-        ),
+        above("accuracy with the added token minus without", accuracy, rows, -0.01, "accuracy"),
     ]
 
 
@@ -211,11 +187,7 @@ def _hearing(windows: bool, seed: int) -> tuple[interp.Model, float]:
         return (each * hidden).sum() / hidden.sum()
 
     for step in range(800):
-        for group in adam.param_groups:
-            group["lr"] = 3e-3 * min(1, (step + 1) / 50) * (1 - 0.9 * step / 800)
-        adam.zero_grad()
-        loss(16).backward()
-        adam.step()
+        step_down(adam, loss(16), 3e-3 * min(1, (step + 1) / 50) * (1 - 0.9 * step / 800))
     with torch.no_grad():
         return interp.load(model.eval()), float(loss(500))
 
@@ -250,21 +222,17 @@ def multi_window() -> list[Finding]:
         near.append(float(alike[same].mean() - alike[~same].mean()))
     rows = f"{TRAINED}, on hidden notes of generated melodies"
     return [
-        mean("loss with windows minus without", better, "nats", "below", 0, rows),
-        mean(
+        below("loss with windows minus without", better, rows),
+        above(
             "spread over heads of the distance of attention, with windows minus without",
             wide,
-            "tokens",
-            "above",
-            0,
             rows,
+            unit="tokens",
         ),
-        mean(
+        above(
             "PWCCA of heads of two layers with one window, minus with two",
             near,
-            "correlation",
-            "above",
-            0,
             rows,
+            unit="correlation",
         ),
     ]

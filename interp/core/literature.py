@@ -50,7 +50,7 @@ class Paper:
         claim: a sentence that the paper asserts, in words that a number can contradict.
         place: where the paper says it: "abstract" or "section 3, table 2", then what of the claim
             is ours; "ours: ..." where all of it is a consequence; "not traced" where no text of the
-            paper that could be read has it; empty where nobody has looked.
+            paper that could be read has it.
         read: what was read, with the address of the paper.
         as_published: True where the test has something like the paper's own conditions.
         not_testable: why the claim cannot be tested here, and what is offered instead.
@@ -99,17 +99,16 @@ class Paper:
     @property
     def stated(self) -> str:
         """The verdict with its subject: the models that it is about."""
-        among = "among" if self.tested == "depends on the model" else "for"
-        return f"{self.verdict} {among} {self.tested_on}" if self.tested else self.verdict
+        words = {"depends on the model": "among", "not testable here": "with no more than"}
+        about = f" {words.get(self.tested, 'for')} {self.tested_on}"
+        return self.verdict + about * bool(self.tested)
 
     def __str__(self) -> str:
         """Format the entry as lines of text."""
         where = "; the numbers are in docs/literature.md of the repository" if self.tested else ""
+        read = self.read and f" (read {self.read})"
         lines = [self.title, "", f"Claims: {self.claim}"]
-        lines.append(
-            f"Place: {self.place or 'not looked up'}{self.read and f' (read {self.read})'}"
-        )
-        lines += [f"Tested: {self.stated}{where}"]
+        lines += [f"Place: {self.place}{read}", f"Tested: {self.stated}{where}"]
         lines += [f"Why no verdict: {self.why_no_verdict}"] if self.why_no_verdict else []
         lines += [f"Asks: {self.question}"]
         for name, values in (

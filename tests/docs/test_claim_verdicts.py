@@ -56,19 +56,28 @@ def on(host: str, value: float, low: float, high: float) -> Finding:
     return Finding("a number", value, low, high, "nats", "above", 1, "16 prompts", host)
 
 
-def test_a_number_of_several_hosts_needs_their_agreement() -> None:
-    true, false, open_ = on("a", 2, 1.5, 2.5), on("b", 0, -0.5, 0.5), on("c", 1, 0.5, 1.5)
+def test_a_claim_about_trained_models_needs_the_agreement_of_three() -> None:
+    true, false, open_ = (
+        [on(host, value, value - 0.5, value + 0.5) for host in "abc"] for value in (2, 0, 1)
+    )
     for given, verdict in (
-        ((true, true), "held"),
-        ((false, false), "did not hold"),
-        ((true, false, open_), "depends on the model"),
-        ((true, open_), "undecided"),
-        ((false, open_), "undecided"),
+        (true, "held"),
+        (false, "did not hold"),
+        ((true[0], false[1], open_[2]), "depends on the model"),
+        ((true[0], true[1], open_[2]), "undecided"),
+        ((false[0], false[1], open_[2]), "undecided"),
+        (true[:2], "not testable here"),
+        ((true[0], false[1]), "not testable here"),
     ):
-        assert paper_findings.Tested("m", given, 1).verdict == verdict, given
-    other = finding(0.5, 0.1, 0.9)
-    unlike = Finding("another number", *list(vars(other).values())[1:])
-    assert paper_findings.Tested("m", (true, false, unlike), 1).verdict == "did not hold"
+        assert paper_findings.Tested("m", tuple(given), 1).verdict == verdict, given
+    other = replace(false[1], what="another number")
+    both = paper_findings.Tested("m", (*true, other), 1)
+    assert both.verdict == "depends on the model"  # it fails on one model, by one of two numbers
+    assert [both.verdict_of(x) for x in both.by_host.values()] == ["held", "did not hold", "held"]
+    fails = (false[0], replace(false[1], what="another number"), true[1], false[2])
+    assert paper_findings.Tested("m", fails, 1).verdict == "did not hold"  # by unlike numbers
+    common = finding(0.5, 0.1, 0.9)
+    assert paper_findings.Tested("m", (*true, common), 1).verdict == "did not hold"
 
 
 def test_p_values_are_those_of_the_samples() -> None:
@@ -94,16 +103,19 @@ def test_the_p_value_of_a_claim_is_that_of_what_decides_it() -> None:
         return Finding(what, value, value - 1, value + 1, "nats", "above", 0, "10 texts", host)
 
     true, truer, false, open_ = at(2, "a"), at(3, "b"), at(-4, "c"), at(0.5, "d")
-    depends = (at(2, "e", "one"), at(-3, "e", "two"))
+    depends = (at(2, "e", "one"), at(-3, "e", "two"), at(0.1, "e", "three"))
+    agreed = tuple(at(value, "e", host) for value, host in ((-2, "a"), (-4, "b"), (-3, "c")))
     exact = Finding("f", 1, 1, 1, "tokens", "above", 0, "counted")
     for given, p in (
         ((true, truer, exact), true.p),
         ((true, false, open_), 3 * false.p),
         ((true, open_), open_.p),
-        (depends, 2 * depends[0].p),
+        (depends, 3 * depends[0].p),
+        (agreed, agreed[0].p),
     ):
         assert paper_findings.Tested("m", given, 1).p == pytest.approx(p), given
     assert np.isnan(paper_findings.Tested("m", (exact,), 1).p)
+    assert np.isnan(paper_findings.Tested("m", depends[:2], 1).p)  # too few models for a verdict
     assert np.isnan(paper_findings.Tested("m", (replace(exact, bound=2), true), 1).p)
 
 
@@ -126,6 +138,7 @@ def test_corrected_p_values_are_of_all_verdicts(docs) -> None:
     assert {row[0].removeprefix("| ") for row in told} == {p.tested for p in papers()} - {
         "",
         "undecided",
+        "not testable here",
     }
 
 
@@ -140,4 +153,4 @@ def test_claims_that_failed_widely_were_looked_up() -> None:
             (x.low - x.bound if x.side == "below" else x.bound - x.high) > WIDE and not x.is_exact
             for x in against
         )
-        assert paper.place or not wide, paper.title
+        assert paper.place != "not traced" or not wide, paper.title

@@ -1,4 +1,4 @@
-"""Claims on summaries, interference of languages, and translation before its source ends."""
+"""Claims on interference of languages, and on translation before its source ends."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from interp.planted import spoken_words
 from interp.planted.with_sound import END, FIRST, RATE, START, SpokenWords
 from interp.planted.with_sound import WORDS as HEARD
 from interp.policies import EDAtt, simultaneous
-from papers.finding import Finding, claim, mean
+from papers.finding import Finding, above, below, claim
+from papers.fitting import step_down
+from papers.hosts import Host
 from training import forms
 
-SEEDS = (0, 1, 2)
 Rows = Callable[[np.random.Generator], tuple[Tensor, Tensor]]
 Place = tuple[int, int]
 
@@ -39,93 +40,14 @@ def _train(seed: int, rows: Rows, *, width: int, vocabulary: int, mlp: bool) -> 
     )
     rng, adam = np.random.default_rng(seed), torch.optim.Adam(model.parameters())
     for step in range(800):
-        for group in adam.param_groups:
-            group["lr"] = 3e-3 * min(1, (step + 1) / 50) * (1 - 0.9 * step / 800)
         ids, counts = rows(rng)
         each = F.cross_entropy(model(ids).logits[:, :-1].mT, ids[:, 1:], reduction="none")
-        adam.zero_grad()
-        ((each * counts[:, 1:]).sum() / counts.sum()).backward()
-        adam.step()
+        step_down(
+            adam,
+            (each * counts[:, 1:]).sum() / counts.sum(),
+            3e-3 * min(1, (step + 1) / 50) * (1 - 0.9 * step / 800),
+        )
     return interp.load(model.eval())
-
-
-# A document is eight sentences "subject verb object ." of which three begin with a mark; its
-# summary names subject and object of these, in their order.
-BEGIN, STOP, MARK, SUM, NAMES, VERBS, WORDS = 0, 1, 2, 3, 4, 24, 32
-SENTENCES, MARKED = 8, 3
-
-
-def _documents(rng: np.random.Generator, number: int) -> tuple[Tensor, Tensor]:
-    """Return documents with their summaries, and which tokens are of summaries."""
-    found = []
-    for _ in range(number):
-        names = NAMES + rng.permutation(20)[: 2 * SENTENCES].reshape(-1, 2)
-        verbs = rng.integers(VERBS, WORDS, SENTENCES)
-        marked = np.sort(rng.permutation(SENTENCES)[:MARKED])
-        ids = [BEGIN]
-        for i, ((subject, object_), verb) in enumerate(zip(names, verbs, strict=True)):
-            ids += [MARK] * (i in marked) + [subject, verb, object_, STOP]
-        found.append([*map(int, [*ids, SUM, *names[marked].flatten()])])
-    ids = torch.tensor(found)
-    return ids, (torch.arange(ids.shape[1]) >= ids.shape[1] - 2 * MARKED).float().expand(ids.shape)
-
-
-def _focus(pattern: Tensor, kinds: Tensor, first: int) -> float:
-    """Return the largest mean weight of a head's rows of the summary on an offset or a kind."""
-    rows = torch.arange(first, pattern.shape[-1])
-    places = [float(pattern[:, rows, rows - far].mean()) for far in range(6)]
-    own = [float((pattern[:, rows] * (kinds == k)[:, None]).sum(-1).mean()) for k in range(6)]
-    return max(*places, *own)
-
-
-@claim("Attention heads in abstractive summarisation", "decoders trained to summarise, 3 seeds")
-def summaries() -> list[Finding]:
-    """Find heads for places and kinds of words; ablate each, on generated extractive summaries."""
-    right, special, costs = [], [], []
-    for seed in SEEDS:
-
-        def rows(rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-            ids, summary = _documents(rng, 32)
-            return ids, summary + 0.1  # the document is predicted, too, with less weight
-
-        model = _train(seed, rows, width=64, vocabulary=WORDS, mlp=True)
-        ids, _ = _documents(np.random.default_rng(100 + seed), 48)
-        first = ids.shape[1] - 2 * MARKED
-        with torch.no_grad():
-            made = model.capture(ids.tolist(), ["pattern"])
-            said = model.run(ids.tolist())[:, first - 1 : -1].argmax(-1)
-        right.append(float((said == ids[:, first:]).float().mean()))
-        kinds = torch.where(ids < NAMES, ids, torch.where(ids < VERBS, NAMES, NAMES + 1))
-        focus = {
-            (layer, head): _focus(made["pattern", layer][:, head], kinds, first - 1)
-            for layer in range(2)
-            for head in range(4)
-        }
-        special.append(max(focus.values()))
-        task = loss(model, ids.tolist(), range(first, ids.shape[1]))
-        table = interp.causal.leave_one_out(model, task, null="none").to_pandas()
-        cost = {(int(r["layer"]), int(r["head"])): float(r["score"]) for _, r in table.iterrows()}
-        costs.append(max(cost[h] for h in sorted(focus, key=lambda h: -focus[h])[:3]))
-    rows_ = "3 trainings, 48 documents each"
-    return [
-        mean("share of names of the summary that are right", right, "share", "above", 0.5, rows_),
-        mean(
-            "largest share of a head's attention on one offset or kind of word",
-            special,
-            "share",
-            "above",
-            0.5,
-            rows_,
-        ),
-        mean(
-            "largest change of the loss without one of the three most specialised heads",
-            costs,
-            "nats",
-            "below",
-            0.1,
-            rows_,
-        ),
-    ]
 
 
 # Two languages with the same words and their own grammars: in one the next word follows from the
@@ -179,21 +101,17 @@ def interference() -> list[Finding]:
                 random.append(pruned - np.mean(others))
     rows_ = f"{len(change)} of 10 models and languages, {number} heads; 48 sentences to judge"
     return [
-        mean(
+        below(
             "loss of a language without its negative heads minus with them",
             change,
-            "nats per token",
-            "below",
-            0,
             rows_,
+            unit="nats per token",
         ),
-        mean(
+        below(
             "loss of a language without its negative heads minus without random heads",
             random,
-            "nats per token",
-            "below",
-            0,
             rows_,
+            unit="nats per token",
         ),
     ]
 
@@ -245,10 +163,10 @@ def _spoken(head: str) -> tuple[np.ndarray, np.ndarray]:
     return np.array(right), np.array(late)
 
 
-@claim("Attention as a Guide", "bundled:reorder on text; planted spoken_words on streamed sound")
-def edatt() -> list[Finding]:
+@claim("Attention as a Guide", kind="translator")
+def edatt(host: Host) -> list[Finding]:
     """Write while the source is read: EDAtt by aligning heads, by others, or k words behind."""
-    model, pairs = interp.load("bundled:reorder"), made_sentence_pairs(32)
+    model, pairs = host.model, made_sentence_pairs(32)
     done = [
         simultaneous(model, pairs, policy, values=[value], heads=heads)
         for policy, value, heads in (
@@ -262,39 +180,21 @@ def edatt() -> list[Finding]:
     right, early = _spoken("emits")
     text, sound = "32 made sentence pairs", "12 recordings, heard in chunks of 0.2 s"
     return [
-        mean(
-            "tokens right with EDAtt minus 4 words behind", guided - wait, "share", "above", 0, text
+        above("tokens right with EDAtt minus 4 words behind", guided - wait, text, unit="share"),
+        below(
+            "lagging of EDAtt minus 4 words behind", late[0] - late[2], text, unit="source words"
         ),
-        mean(
-            "lagging of EDAtt minus 4 words behind",
-            late[0] - late[2],
-            "source words",
-            "below",
-            0,
-            text,
-        ),
-        mean(
+        above(
             "tokens right with aligning heads minus another head",
             guided - other,
-            "share",
-            "above",
-            0,
             text,
+            unit="share",
         ),
-        mean(
+        above(
             "words right of streamed sound with the head that aligns minus the decoy",
             right - _spoken("decoy")[0],
-            "share",
-            "above",
-            0,
             sound,
+            unit="share",
         ),
-        mean(
-            "mean delay of a word over the length of the recording",
-            early,
-            "share",
-            "below",
-            0.9,
-            sound,
-        ),
+        below("mean delay of a word over the length of the recording", early, sound, 0.9, "share"),
     ]
