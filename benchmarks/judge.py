@@ -4,6 +4,7 @@
     python -m benchmarks.judge --loop MODEL STORIES          # lists of `interp profile`, judged
     python -m benchmarks.judge --claims                      # claims that heads do a task
     python -m benchmarks.judge --attack 1000                 # wrong hypotheses, chosen by answers
+    python -m benchmarks.judge --reserve                     # documents that are asked again
     python -m benchmarks.judge --page                        # only write the page
 
 Every hypothesis about every head of `judge_heads` is judged on four draws of documents. A model has
@@ -36,6 +37,7 @@ from benchmarks.judge_claims import claim_rows
 from benchmarks.judge_heads import counted, documents, known_heads
 from benchmarks.judge_loop import LETTERS, REFUSED, loop_row
 from benchmarks.judge_page import judge_page
+from benchmarks.judge_reserve import reserve_rows
 from benchmarks.judge_rules import FORMS, KINDS, KnownHead, as_form
 from interp.core.errors import OptionError
 from interp.core.files import write_atomically
@@ -85,6 +87,7 @@ def main() -> None:
     parser.add_argument("--loop", nargs=2, type=Path, metavar=("MODEL", "STORIES"))
     parser.add_argument("--claims", action="store_true")
     parser.add_argument("--attack", type=int, metavar="QUESTIONS")
+    parser.add_argument("--reserve", action="store_true")
     parser.add_argument("--page", action="store_true")
     given = parser.parse_args()
     logging.disable(logging.WARNING)
@@ -107,6 +110,8 @@ def main() -> None:
         claim_rows(kept.setdefault("claims", {}), store)
     elif given.attack:
         attack_rows(kept.setdefault("attack", {}), store, given.attack)
+    elif given.reserve:
+        reserve_rows(kept.setdefault("reserve", {}), store)
     elif not given.page:
         heads = known_heads()
         names = [x for x in given.only.split(",") if x] or list(

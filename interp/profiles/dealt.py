@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from interp.core.columns import with_noun
+from interp.core.errors import PromptError
+from interp.profiles.held_back import ASKED, FEWEST, ONE_IN, TOLD, part_documents
 from interp.profiles.reading import TokenReader
+from interp.profiles.sampled import text_sample
+from interp.profiles.sources import SAMPLED
+from interp.profiles.task_claim import PAIR
 
 if TYPE_CHECKING:
+    from interp.core.protocols import Progress
     from interp.model.model import Model
-    from interp.profiles.corpus import TextWindow
+    from interp.profiles.corpus import Sample, TextWindow
     from interp.profiles.entries import QueryKind
+    from interp.profiles.ledger import QuestionTurn
+
+LEAST = 8  # fresh documents without which nothing can be told
+WORDS = 256  # further documents, which tell names and frequent words
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,17 +39,25 @@ class DealtDocuments:
         fits: documents that fit.
         fresh: documents that judge.
         left: number of fresh documents beyond those that judge.
-        windows: all documents, from which names and frequent words are known.
+        windows: all documents not held back, from which names and frequent words are known.
+        held: documents held back.
     """
 
     fits: Sequence[TextWindow]
     fresh: Sequence[TextWindow]
     left: int
     windows: Sequence[TextWindow]
+    held: Sequence[TextWindow] = ()
 
     @classmethod
-    def of(cls, windows: Sequence[TextWindow], used: Collection[str], n: int) -> DealtDocuments:
-        """Deal the documents of a corpus."""
+    def of(
+        cls,
+        windows: Sequence[TextWindow],
+        used: Collection[str],
+        n: int,
+        held: Sequence[TextWindow] = (),
+    ) -> DealtDocuments:
+        """Deal the documents of a corpus, one of each group of near copies of those held back."""
         half = min(n // 2, len(windows) // 2)
         fits = windows[:half]
         taken = {w.cluster for w in fits} | {w.cluster for w in windows if w.content in used}
@@ -46,7 +66,10 @@ class DealtDocuments:
             if window.cluster not in taken:
                 taken.add(window.cluster)
                 fresh.append(window)
-        return cls(fits, fresh[:n], max(0, len(fresh) - n), windows)
+        spent = {w.cluster for w in held if w.content in used}
+        back = {w.cluster: w for w in reversed(held) if w.cluster not in spent}
+        left = max(0, len(fresh) - n)
+        return cls(fits, fresh[:n], left, windows, [*reversed(back.values())])
 
     @classmethod
     def of_kind(
@@ -56,6 +79,7 @@ class DealtDocuments:
         windows: Sequence[TextWindow],
         used: Collection[str],
         n: int,
+        held: Sequence[TextWindow],
         n_queries: int | None,
         seed: int,
     ) -> DealtDocuments:
@@ -75,11 +99,12 @@ class DealtDocuments:
                 kept += [replace(window, queries=at)] if len(at) else []
             return kept
 
-        dealt = cls.of(limited(windows, TokenReader(model, [w.ids for w in windows])), used, n)
+        reader = TokenReader(model, [w.ids for w in windows])
+        dealt = cls.of(limited(windows, reader), used, n, held)
         dealt = replace(dealt, windows=windows)
         reader = dealt.reader(model)
-        fits, fresh = (limited(some, reader) for some in (dealt.fits, dealt.fresh))
-        return replace(dealt, fits=fits, fresh=fresh)
+        fits, fresh, back = (limited(x, reader) for x in (dealt.fits, dealt.fresh, dealt.held))
+        return replace(dealt, fits=fits, fresh=fresh, held=back)
 
     def counted(self, kind: QueryKind, reader: TokenReader) -> dict[str, Any]:
         """Return how many queries of all documents are of a kind, and how many of these judge.
@@ -99,7 +124,63 @@ class DealtDocuments:
             "judged": sum(len(window.queries) for window in self.fresh),
         }
 
+    @property
+    def by_word(self) -> bool:
+        """Whether documents held back judge, of which a word alone is told."""
+        return self.fresh is self.held
+
     def reader(self, model: Model) -> TokenReader:
         """Return a reader that knows names and frequent words from all documents but the judges."""
         judges = {window.content for window in self.fresh}
         return TokenReader(model, [w.ids for w in self.windows if w.content not in judges])
+
+
+def deal_text(
+    model: Model,
+    sites: Any,
+    kind: QueryKind | None,
+    turn: QuestionTurn,
+    n: int,
+    source: tuple[Any, str],
+    size: Mapping[str, Any],
+    progress: Progress | None,
+) -> tuple[Sample, DealtDocuments]:
+    """Sample documents for one question of a ledger and deal them.
+
+    Those held back judge if fresh ones are used up; PromptError if neither can. Nothing is held
+    back of texts that the model writes, for it writes more.
+    """
+    corpus, field = source
+    of_model = isinstance(corpus, str) and corpus == SAMPLED
+    used = sum(not key.startswith(PAIR) for key in turn.used)
+    most = n + n // 2 + used + (0 if of_model or corpus is None else WORDS)
+    read = most if of_model else math.ceil(most * ONE_IN / (ONE_IN - 1))
+    options = {**size, "n_documents": read}
+    sample = text_sample(model, sites, corpus, field, None, progress, most, **options)
+    distinct = sample.facts["documents_read"] - sample.facts["exact_copies"]
+    hold = distinct >= FEWEST and "sampled" not in sample.facts["text"]
+    free, held = part_documents(sample.windows, turn.held, hold)
+    limit = "" if kind is None else f" with queries {kind.limit}"
+    if kind is None:
+        dealt = DealtDocuments.of(free, turn.used, n, held)
+    else:
+        asked = model, free, turn.used, n, held, size["n_queries"], size["seed"]
+        dealt = DealtDocuments.of_kind(kind, *asked)
+    if len(dealt.fresh) >= LEAST:
+        return sample, dealt
+    if len(dealt.held) >= LEAST and turn.told.left[0]:
+        return sample, replace(dealt, fresh=dealt.held)
+    why = f"of those held back {with_noun(len(dealt.held), 'document')}{limit} can"
+    if not turn.told.left[0]:
+        why = (
+            f"of those held back, {turn.told.asked} of {ASKED} questions were answered, and"
+            f" {turn.told.told} of {TOLD} positive words told"
+        )
+    elif not held:
+        why = f"none is held back of fewer than {FEWEST}, or of texts that the model writes"
+    raise PromptError(
+        f"{with_noun(len(dealt.fresh), 'fresh document')}{limit} left of {len(sample.windows)} in"
+        f" {sample.facts['corpus']}: the others fit, are held back, or judged one of the"
+        f" {with_noun(turn.number - 1, 'earlier question')} about {model.name}; at least {LEAST}"
+        f" are needed: give more documents ({why})"
+    )

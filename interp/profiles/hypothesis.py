@@ -1,7 +1,12 @@
-"""Hypothesis about one head: the keys that it names, or the pattern that its program returns."""
+"""Hypothesis about one head: the keys that it names, or the pattern that its program returns.
+
+A claim that a feature of a dictionary fires on some tokens has the same form: its tokens are those
+from which an entry names a key.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from threading import Thread
@@ -22,6 +27,8 @@ if TYPE_CHECKING:
     from interp.profiles.reading import Reading, TokenReader
 
 SECONDS = 20.0  # that a user's function may take for one document
+FEATURE = re.compile(r"(.+):F(\d+)", re.DOTALL)
+"""Name of a feature: the folder of its dictionary, and its number."""
 _PROBABILITY = 1e-4  # added to those of a program, whose zeros are no certainty
 
 
@@ -50,7 +57,7 @@ class Hypothesis:
     """Hypothesis about one head: entries, of which the first that names a key counts, or a program.
 
     Args:
-        head: the head.
+        head: the head, or the feature.
         asked: the hypothesis as it was given.
         entries: what it says of keys, in order; empty for a program.
         program: function of token ids that returns a pattern `[query, key]`.
@@ -69,6 +76,12 @@ class Hypothesis:
     def sentence(self) -> str:
         """Text of a sentence, without the name of the head."""
         return self.asked.partition("=")[2]
+
+    @property
+    def feature(self) -> tuple[str, int] | None:
+        """Folder of the dictionary and number of the feature that it is about, if it is."""
+        match = FEATURE.fullmatch(self.head)
+        return None if match is None else (match[1], int(match[2]))
 
     def foreign(self, seed: int) -> Hypothesis | None:
         """Return another sentence for the same reader, as a control; None if it is no sentence."""
@@ -92,6 +105,15 @@ class Hypothesis:
         for at, entry in reversed([*enumerate(self.entries)]):
             owner[self._named(entry, text, queries)] = at + 1
         return torch.from_numpy(owner)
+
+    def tokens(self, text: Reading, causal: bool) -> Float[np.ndarray, "pos entry"]:
+        """Return 1 at the tokens that each entry names first: those from which it names a key."""
+        every, free, masks = np.arange(len(text)), np.ones(len(text), bool), []
+        for entry in self.entries:
+            named = self._named(entry, text, every)
+            masks.append((np.tril(named) if causal else named).any(1) & free)
+            free &= ~masks[-1]
+        return np.stack(masks, 1).astype(float)
 
     def _named(
         self, entry: KeyClaim, text: Reading, queries: Int[np.ndarray, " row"]

@@ -7,6 +7,7 @@
     L5H4=the name of ...     a sentence, which a language model reads
     L5H4+L6H11=task:ioi      heads that do a task, or the file of a circuit (`task_claim`)
     variables.json           a variable in a subspace (`variable_claim`)
+    FOLDER:F12=names         a feature of a dictionary, which fires on tokens of a kind of query
 
 A list is TOML or JSON with one table per entry: `keys` (a rule) or `tokens` (texts), and if they
 are claimed `queries` (a kind of query) and `share` (of the attention off the sink).
@@ -14,6 +15,9 @@ are claimed `queries` (a kind of query) and `share` (of the attention off the si
 All forms about one head but a sentence may be limited to a kind of query, which alone judges them:
 `L1H0=previous from names`, `L1H0=previous before names` (whose next token is of the kind), or
 `queries` of the list as a whole. FILE.py:FUNCTION, of the token ids, is a kind too.
+
+Of a feature a kind of query, or FILE.py:FUNCTION of the token ids, is the claim itself; a rule or a
+function of (query, key, ...) claims the tokens from which it names a key.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ from interp.core.errors import OptionError, UnknownName
 from interp.core.registry import METRICS, run_file
 from interp.core.tokens import word_with_space
 from interp.profiles.entries import PLACES, QUERY_KINDS, SECOND, QueryKind, judged_kinds
-from interp.profiles.hypothesis import Hypothesis, KeyClaim, kind_by
+from interp.profiles.hypothesis import FEATURE, Hypothesis, KeyClaim, kind_by
 from interp.profiles.ordered_list import ENTRIES
 from interp.profiles.rules import KeyRule, chosen_rules, declared_rules
 from interp.profiles.sentence_reader import SentenceReader, plain_sentence
@@ -45,14 +49,15 @@ if TYPE_CHECKING:
     from interp.profiles.reading import Reading
 
 LARGEST_FILE = 1_000_000  # bytes of a list
-_ASKED = re.compile(r"((?:\w+\.)?L\d+H\d+)\s*=\s*(.+)", re.DOTALL)
+_ASKED = re.compile(r"((?:\w+\.)?L\d+H\d+|.+:F\d+)\s*=\s*(.+)", re.DOTALL)
 _LIMITED = re.compile(r"(\S+)\s+(?:from\s+|(?=before\s))(.+)", re.DOTALL)
 _ENTRY = {"keys", "tokens", "queries", "share"}
 FORMS = (
     "give HEAD=RULE with a rule or detector by name, HEAD=FILE.py:FUNCTION with a function of"
     " (query, key), (query, key, tokens) or (ids), HEAD=FILE.toml with a list, HEAD+HEAD=task:TASK"
-    " with heads that do a task, CIRCUIT.json with a circuit, or PLACE=VARIABLES.json with a"
-    " variable in a subspace; a rule, function or list may be limited, as in HEAD=RULE from names"
+    " with heads that do a task, CIRCUIT.json with a circuit, PLACE=VARIABLES.json with a variable"
+    " in a subspace, or FOLDER:F12=KIND with a feature of a dictionary; a rule,"
+    " function or list about a head may be limited, as in HEAD=RULE from names"
 )
 
 
@@ -98,8 +103,7 @@ def stated_hypothesis(
         asked += _digest(match[2])
     if isinstance(given, str):
         asked += _digest(given)
-    if isinstance(given, str) and Path(given).suffix in (".toml", ".json"):
-        given = _listed(Path(given))
+        given = _listed(Path(given)) if Path(given).suffix in (".toml", ".json") else given
     entries = given if isinstance(given, (list, tuple)) else None
     if isinstance(given, Mapping):
         head, entries = str(given.get("head", head or "")) or None, given.get("entries", ())
@@ -107,6 +111,8 @@ def stated_hypothesis(
             queries = _kind(given["queries"])
     if head is None:
         raise OptionError(f"the hypothesis {str(given)[:80]!r} names no head; {FORMS}")
+    if FEATURE.fullmatch(head):
+        return _about_feature(head, asked, given if entries is None else entries, queries)
     if entries is not None:
         _claims(entries, None)
         return StatedHypothesis(head, asked, entries, queries)
@@ -133,6 +139,36 @@ def _kind(given: Any, readable: bool = False) -> QueryKind | None:
     return kinds.get(words)
 
 
+def _about_feature(
+    head: str, asked: str, given: Any, queries: QueryKind | None
+) -> StatedHypothesis:
+    """Return a claim about a feature: a list, a rule, or a kind of query, which names itself."""
+    folder = head.rpartition(":")[0]
+    if queries is not None:
+        raise OptionError(
+            f"{head} is judged at all tokens; leave out the kind of query, or claim it: {head}=KIND"
+        )
+    if not Path(folder).is_dir():
+        raise OptionError(f"{folder} is no folder of a dictionary, as for {head}; {FORMS}")
+    if isinstance(given, (list, tuple)):
+        _claims(given, None)
+        return StatedHypothesis(head, asked, given)
+    given = _function(given)
+    code = getattr(given, "__code__", None)
+    own = code is not None and code.co_argcount == 1
+    kind = kind_by(given) if own else judged_kinds().get(" ".join(str(given).split()))
+    if kind is None and isinstance(given, str) and " " in given:
+        raise UnknownName("kind of queries", given, [*judged_kinds()])
+    if kind is None:
+        return StatedHypothesis(head, asked, _rule(given))
+
+    def mask(query: Any, key: Any, text: Reading) -> Any:
+        return np.asarray(kind.mask(text))[query] & (key == query)
+
+    rule = KeyRule(kind.words, f"to {kind.words}", mask, False, kind.needs_text, "own" * own)
+    return StatedHypothesis(head, asked, rule)
+
+
 def read_hypothesis(
     given: Any, model: Model, head: str | None = None, reader: SentenceReader | None = None
 ) -> Hypothesis:
@@ -149,7 +185,7 @@ def read_hypothesis(
     if said.at is not None and said.at.needs_text and model.tokenizer is None:
         raise OptionError(f"{said.at.words} are told by their text: the model has no tokenizer")
     if isinstance(said.content, (list, tuple)):
-        claims = _claims(said.content, model)
+        claims = _claims(said.content, model, FEATURE.fullmatch(said.head) is not None)
         named = said.named("list: " + "; ".join(claim.name for claim in claims))
         return Hypothesis(said.head, named, claims, at=said.at)
     if _is_program(said.content):
@@ -202,8 +238,11 @@ def _listed(path: Path) -> Any:
         raise OptionError(f"{path} cannot be read as a list: {error}") from error
 
 
-def _claims(given: Any, model: Model | None) -> tuple[KeyClaim, ...]:
-    """Return the entries of a list; without a model they are only checked."""
+def _claims(given: Any, model: Model | None, itself: bool = False) -> tuple[KeyClaim, ...]:
+    """Return the entries of a list; without a model they are only checked.
+
+    With `itself`, texts of tokens are those of the query, which names itself.
+    """
     if not isinstance(given, (list, tuple)) or not 1 <= len(given) <= ENTRIES:
         raise OptionError(f"a list has 1 to {ENTRIES} entries, each a table with keys or tokens")
     claims = []
@@ -227,7 +266,7 @@ def _claims(given: Any, model: Model | None) -> tuple[KeyClaim, ...]:
         number_given = isinstance(share, Real) and not isinstance(share, bool)
         if share is not None and not (number_given and 0 <= float(share) <= 1):
             raise OptionError(f"{where} claims a share of {share!r}; a share lies between 0 and 1")
-        rule = _rule_of(entry, where, model)
+        rule = _rule_of(entry, where, model, itself)
         claims.append(KeyClaim(rule, queries, None if share is None else float(share)))
     if sum(claim.share or 0 for claim in claims) > 1 + 1e-9:
         raise OptionError("the shares of the list sum to more than 1; each key counts once")
@@ -253,7 +292,7 @@ def _readable(rule: KeyRule, model: Model) -> KeyRule:
     return rule
 
 
-def _rule_of(entry: Mapping[str, Any], where: str, model: Model | None) -> KeyRule:
+def _rule_of(entry: Mapping[str, Any], where: str, model: Model | None, itself: bool) -> KeyRule:
     """Return the keys of one entry of a list; without a model those of texts are none."""
     if "keys" in entry:
         rule = _rule(entry["keys"])
@@ -277,6 +316,6 @@ def _rule_of(entry: Mapping[str, Any], where: str, model: Model | None) -> KeyRu
     known = np.array(ids)
 
     def mask(query: Any, key: Any, text: Reading) -> Any:
-        return np.isin(text.tokens, known)[key] & (key != query)
+        return np.isin(text.tokens, known)[key] & ((key == query) == itself)
 
     return KeyRule(name, f"to {name}", mask, needs_text=False, code=repr(ids))

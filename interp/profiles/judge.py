@@ -13,42 +13,36 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from interp.core.columns import with_noun
-from interp.core.errors import OptionError, PromptError
-from interp.core.intervals import share_interval
+from interp.core.errors import OptionError
 from interp.core.presenter import present
 from interp.core.result_rows import ResultRows
-from interp.core.statistics import RatioBootstrap, widened_quantiles
 from interp.model.content import model_provenance
 from interp.model.model_argument import one_model
 from interp.model.precision import on_its_device
 from interp.profiles.claim_effect import losses_by_pattern
 from interp.profiles.claim_examples import counter_examples, picked_texts
 from interp.profiles.claim_fit import ClaimFit, ClaimPage, ClaimPages, attention_on_entries
-from interp.profiles.dealt import DealtDocuments
+from interp.profiles.dealt import LEAST, DealtDocuments, deal_text
+from interp.profiles.feature_verdict import FeatureAnswer
 from interp.profiles.hypothesis import require_sense
 from interp.profiles.hypothesis_forms import read_hypothesis, stated_hypothesis
-from interp.profiles.judgement import DRAWS, PROBABILITIES, Number, ratio
+from interp.profiles.judgement import PROBABILITIES
 from interp.profiles.ledger import QuestionLedger
 from interp.profiles.predictions import prediction_of
 from interp.profiles.rows_read import described_sites
 from interp.profiles.run import next_document, wanted_heads
-from interp.profiles.sampled import text_sample
 from interp.profiles.sentence_reader import SentenceReader, at_one_distance
-from interp.profiles.sources import SAMPLED
-from interp.profiles.task_claim import PAIR, TaskClaim
+from interp.profiles.task_claim import TaskClaim
 from interp.profiles.task_verdict import judge_task
 from interp.profiles.variable_claim import VariableClaim, judge_variable
-from interp.profiles.verdict import Tested, shares_of
+from interp.profiles.verdict import Tested
+from interp.profiles.verdict_numbers import LEFT, OF_LOSS, VerdictNumbers
 
 if TYPE_CHECKING:
     from interp.core.protocols import Progress
 
-OF_LOSS = 16  # fresh documents on which the loss is measured
-LEAST = 8  # fresh documents without which nothing can be told
-WORDS = 256  # further documents, which tell names and frequent words
 FOLDER = "results/ledgers"
-LEFT, OTHERS = "share of what is left", "other heads of the layer, median"
+OTHERS = "other heads of the layer, median"
 OF_KIND = "attention of the queries of the kind"
 PICKED = "active text picked"
 
@@ -89,7 +83,8 @@ def judge(
 
     Every question is written into a ledger. Documents that judged it judge no later question about
     the model, and levels of tests follow LORD++, which controls the share of false verdicts among
-    all questions.
+    all questions. One document in five of a corpus of at least 160 is held back from the start: it
+    answers by a word alone once the fresh ones are used up.
 
     Args:
         model: a model, or anything that `interp.load` accepts.
@@ -97,14 +92,15 @@ def judge(
             with a list, HEAD=SENTENCE, or, with `head`, a function or a list of tables; all but a
             sentence may be limited to a kind of query, as in HEAD=RULE from names;
             HEAD+HEAD=task:TASK with a task of `interp circuit`, the file of a circuit, or
-            FILE=task:TASK; PLACE=FILE with a file of `find_variables`.
-        corpus: see `interp.profile`; of hypotheses about a head.
-        head: the head, such as L5H4, if the hypothesis does not name it.
+            FILE=task:TASK; PLACE=FILE with a file of `find_variables`; FOLDER:F12=KIND, or
+            with a rule, function or list, for a feature of the dictionary in a folder.
+        corpus: see `interp.profile`; of hypotheses about a head or a feature.
+        head: the head, such as L5H4, or FOLDER:F12, if the hypothesis does not name it.
         reader: address of a language model (http://HOST/v1#NAME) that reads a sentence and names
             the keys that it expects; it sees the documents.
         field: field or column of the text, or of token ids.
         n_documents: number of fresh documents that judge, half as many fit; of a task, of pairs.
-        n_queries: number of random queries read of each document; None: all.
+        n_queries: number of random queries read of each document, of a head; None: all.
         max_length: longest window of a document, in tokens.
         seed: seed of every random choice.
         questions: folder of the ledgers, in which earlier questions count.
@@ -115,7 +111,8 @@ def judge(
         the spread of the fit. Facts: `verdict`, the word; `question`, its number in the ledger;
         `levels` and `p` by word; `needed`, an estimate of the documents that would tell;
         `questions`, all that the ledger holds; `examples`, where hypothesis and head differ most;
-        `without_gap`, the pairs on which the model does not do the task, which do not count.
+        `without_gap`, the pairs on which the model does not do the task, which do not count. By
+        documents held back: the word, also "not shown", and rows that count what is left.
 
     Raises:
         OptionError: the hypothesis is of no known form, raises, does not end, returns something
@@ -125,8 +122,10 @@ def judge(
             too few pairs that did not judge before.
         LoadError: the language model does not answer, or its replies can hardly be read.
         UnknownName: there is no such head or rule.
+        StoreError: the dictionary cannot be read.
 
-    Reference: Ramdas et al. 2017 (arXiv 1710.00499), Waudby-Smith, Ramdas 2024 (arXiv 2010.09686).
+    Reference: Ramdas et al. 2017 (arXiv 1710.00499), Waudby-Smith, Ramdas 2024 (arXiv 2010.09686),
+    Dwork et al. 2015 (arXiv 1506.02629).
     """
     stated = stated_hypothesis(hypothesis, head, readable=reader is not None)
     if n_documents < LEAST:
@@ -144,42 +143,35 @@ def judge(
         return judge_task(loaded, stated, books, progress=progress, **asked)
     language = None if reader is None else SentenceReader.at(reader, loaded)
     said = read_hypothesis(stated, loaded, reader=language)
-    sites = described_sites(loaded)
-    [(site, number)] = wanted_heads(loaded, sites, [said.head])
+    sites, of_head = described_sites(loaded), None
+    if said.feature is None:
+        [of_head] = wanted_heads(loaded, sites, [said.head])
     size = {"n_queries": n_queries, "max_length": max_length, "seed": seed}
     with books.turn() as turn:
-        written = corpus is None or (isinstance(corpus, str) and corpus == SAMPLED)
-        used = sum(not key.startswith(PAIR) for key in turn.used)
-        most = n_documents + n_documents // 2 + used + (0 if written else WORDS)
-        size["n_documents"] = most
-        sample = text_sample(loaded, sites, corpus, field, None, progress, most, **size)
-        dealing, kind = (sample.windows, turn.used, n_documents), ""
-        if said.at is None:
-            dealt = DealtDocuments.of(*dealing)
-        else:
-            dealt = DealtDocuments.of_kind(said.at, loaded, *dealing, n_queries, seed)
-            kind = f" with queries {said.at.limit}"
-        if len(dealt.fresh) < LEAST:
-            raise PromptError(
-                f"{with_noun(len(dealt.fresh), 'fresh document')}{kind} left of"
-                f" {len(sample.windows)} in {sample.facts['corpus']}: the others fit, or judged"
-                f" one of the {with_noun(turn.number - 1, 'earlier question')} about"
-                f" {loaded.name}; at least {LEAST} are needed: give more documents"
-            )
-        answer = _Answer.of(
-            ClaimPages(loaded, site, dealt.reader(loaded), said, seed), dealt, number, progress
+        sample, dealt = deal_text(
+            loaded, sites, said.at, turn, n_documents, (corpus, field), size, progress
         )
-        settled = answer.tested.settled(turn, said.asked, [x.content for x in dealt.fresh])
+        if of_head is None:
+            answer = FeatureAnswer.of(loaded, said, dealt, seed, progress)
+            said = answer.said
+        else:
+            pages = ClaimPages(loaded, of_head[0], dealt.reader(loaded), said, seed)
+            answer = _Answer.of(pages, dealt, of_head[1], progress)
+        asked = said.asked, [x.content for x in dealt.fresh]
+        tested = answer.tested
+        settled = tested.told(turn, *asked) if dealt.by_word else tested.settled(turn, *asked)
+    settled |= {"metric": "explained", "head": said.head}
     facts = settled | {
-        "metric": "explained",
         "probabilities": list(PROBABILITIES),
-        "head": said.head,
         "reference": answer.reference,
         "fresh_left": dealt.left,
+        "held_back": len(dealt.held),
         "claimed": [entry.share for entry in said.entries],
         "at": answer.limited,
-        "examples": counter_examples(loaded, answer.fit, answer.read, answer.judged, number),
+        "examples": answer.examples(),
     }
+    if isinstance(answer, FeatureAnswer):
+        facts["feature"] = repr(answer.dictionary)
     provenance |= dict(
         sample.facts,
         corpus_hash=sample.hash,
@@ -192,6 +184,13 @@ def judge(
             "replies": len(language.read),
             "unreadable": language.read.count(False),
         }
+    if dealt.by_word:
+        left = turn.told.after(settled["verdict"]).left
+        rows = {
+            "number": ["documents held back", "questions left", "words left"],
+            "score": [len(dealt.fresh), *left],
+        }
+        return ResultRows("Verdict", rows, ("number",), provenance, settled | {"unit": "count"})
     numbers = answer.numbers(seed)
     return ResultRows(
         "Verdict",
@@ -274,13 +273,17 @@ class _Answer:
         kind = self.pages.hypothesis.at
         return None if kind is None else self.dealt.counted(kind, self.pages.reader)
 
-    def numbers(self, seed: int) -> _Numbers:
+    def examples(self) -> list[dict[str, Any]]:
+        """Return where hypothesis and head differ most."""
+        return counter_examples(self.pages.model, self.fit, self.read, self.judged, self.fit.head)
+
+    def numbers(self, seed: int) -> VerdictNumbers:
         """Return the numbers of the verdict, with their intervals."""
         head, site, said = self.fit.head, self.pages.site, self.pages.hypothesis
         nats = {name: values[:, head] for name, values in self.nats.items()}
         refitted = [self.fit.refitted(page) for page in self.read]
         spread = {name: np.stack([x[name] for x in refitted]) for name in refitted[0]}
-        numbers = _Numbers(len(self.read), seed, [], [])
+        numbers = VerdictNumbers(len(self.read), seed, [], [])
         numbers.mean_share(LEFT, nats, self.reference, self.judged, spread)
         for name in ("position", self.judged, *self.controls):
             numbers.share(name, nats, "even", name, spread)
@@ -307,79 +310,13 @@ class _Answer:
         if model.kind == "causal" and not isinstance(prediction_of(model, [site], seed), str):
             few = self.dealt.fresh[:OF_LOSS]
             own, even, described = losses_by_pattern(self.pages, self.fit, self.judged, few).T
-            of_loss = _Numbers(len(few), seed, numbers.rows, numbers.quantiles)
+            of_loss = VerdictNumbers(len(few), seed, numbers.rows, numbers.quantiles)
             every = said.at is None
             n = np.array([len(x.ids) - 1 if every else len(x.queries) for x in few], float)
             unit = "nats/token" if every else "nats/query"
             of_loss.ratio("loss without the pattern", even - own, n, unit)
             of_loss.ratio("causal share", even - described, even - own)
         return numbers
-
-
-class _Numbers:
-    """Rows of numbers with intervals over documents and fits.
-
-    Attributes:
-        rows: the rows.
-        quantiles: of each number, at `PROBABILITIES`.
-    """
-
-    def __init__(self, n: int, seed: int, rows: list[dict[str, Any]], quantiles: list[Any]) -> None:
-        self.n, self.rows, self.quantiles, self.seed = n, rows, quantiles, seed
-        self.draws = RatioBootstrap(n, draws=DRAWS, seed=seed)
-
-    def share(self, name: str, nats: Any, reference: str, judged: str, spread: Any) -> None:
-        """Add the share of a reference's divergence that a row model explains, over all rows."""
-        under, refits = nats[reference], None
-        if judged in spread and under.sum() > 0:
-            below = spread[reference] if reference in spread else under[:, None]
-            refits = 1 - spread[judged].sum(0) / below.sum(0)
-        self._add(name, ratio(self.draws, under - nats[judged], under), refits)
-
-    def mean_share(self, name: str, nats: Any, reference: str, judged: str, spread: Any) -> None:
-        """Add the mean over documents of the share that the verdict is about."""
-        shares = shares_of(nats[reference], nats[judged])
-        known = np.isfinite(shares)
-        if not known.any():
-            return self.alone(name, np.nan)
-        n = int(known.sum())
-        draws = RatioBootstrap(n, draws=DRAWS, seed=self.seed)
-        below = spread[reference] if reference in spread else nats[reference][:, None]
-        refits = shares_of(below, spread[judged])[known].mean(0)
-        return self._add(name, ratio(draws, shares[known], np.ones(n)), refits, n)
-
-    def ratio(self, name: str, part: Any, under: Any, unit: str = "share") -> None:
-        """Add a ratio of sums over documents."""
-        self._add(name, ratio(self.draws, part, under), unit=unit)
-
-    def counted(self, name: str, hits: int, n: int) -> None:
-        """Add a share of independent cases, with Wilson's interval."""
-        ends = [share_interval(hits, n, abs(1 - 2 * p))[p > 0.5] for p in PROBABILITIES]
-        number = Number(hits / n if n else np.nan, tuple(ends))
-        self._add(name, number, n=n)
-
-    def alone(self, name: str, value: float) -> None:
-        """Add a number without an interval."""
-        self._add(name, Number(value, (np.nan,) * len(PROBABILITIES)))
-
-    def _add(
-        self,
-        name: str,
-        number: Number,
-        refits: Float[np.ndarray, " draw"] | None = None,
-        n: int | None = None,
-        unit: str = "share",
-    ) -> None:
-        """Add a number, whose interval is widened by the spread of refits, as variances add up."""
-        apart = np.array(number.quantiles) - number.value
-        of_documents = np.diff(apart[[PROBABILITIES.index(p) for p in (0.16, 0.84)]])
-        if refits is not None and of_documents > 0:
-            of_fits = np.diff(widened_quantiles(refits, (0.16, 0.84), len(refits)))
-            apart *= np.hypot(1, of_fits / of_documents)
-        ends = Number(number.value, tuple((number.value + apart).tolist()))
-        self.quantiles.append(ends.quantiles)
-        row = {"number": name, "score": ends.value, "low": ends.low, "high": ends.high}
-        self.rows.append(row | {"n": self.n if n is None else n, "unit": unit})
 
 
 present(

@@ -15,6 +15,7 @@ from typing import Any
 
 from interp.core.documents import CHECKSUM, document_checksum
 from interp.core.errors import OptionError
+from interp.profiles.held_back import HELD, WordsTold
 
 ALPHA = 0.05
 _GAMMA = 0.07720838  # as in the R package onlineFDR; all terms sum to 0.976
@@ -60,8 +61,13 @@ class AskedQuestions:
     before: str  # sha256 of the last line, at first of the header
     questions: list[dict[str, Any]] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
+    held: set[str] = field(default_factory=set)
+    told: WordsTold = field(init=False)
     n_tests: dict[str, int] = field(default_factory=dict)
     discoveries: dict[str, list[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.told = WordsTold(self.levels.alpha)
 
     def level(self, stream: str) -> float:
         """Return the level of the next test of a stream."""
@@ -76,9 +82,14 @@ class AskedQuestions:
         if question["before"] != self.before:
             raise ValueError("it does not follow the line before it, so one of them was changed")
         self.check(question["documents"], question["p"])
+        held = [key for key in question["documents"] if key.startswith(HELD)]
         self._check_levels(**{name: question[name] for name in ("p", "level", "found")})
         self.questions.append(question)
-        self.used.update(question["documents"])
+        if held:
+            self.held.update(key.removeprefix(HELD) for key in held)
+            self.told = self.told.after(question["verdict"])
+        else:
+            self.used.update(question["documents"])
         for stream, found in question["found"].items():
             self.n_tests[stream] = self.n_tests.get(stream, 0) + 1
             if found:
@@ -90,7 +101,11 @@ class AskedQuestions:
             raise ValueError("the keys of its documents are not all texts")
         if len(set(documents)) < len(documents):
             raise ValueError("it names a document twice")
-        if again := self.used.intersection(documents):
+        held = [key.removeprefix(HELD) for key in documents if key.startswith(HELD)]
+        if held and (p or len(held) < len(documents) or not self.told.left[0]):
+            raise ValueError("it is about documents held back, and not by the rules for these")
+        before = self.used if held else self.used | self.held
+        if again := before.intersection(held or documents):
             raise ValueError(
                 f"{len(again):,} of its documents were used before, such as {min(again)!r}"
             )

@@ -76,7 +76,8 @@ def sentence_of(about: Mapping[str, Any]) -> str:
     if "numbers" not in about:
         return ""
     effects = effect_sentences(about.get("effect", {}), about.get("writes", {}))
-    return " ".join([_on_attention(about), *_score_name(about), *effects])
+    lines = map(_line, about.get("lines", ()))
+    return " ".join([_on_attention(about), *lines, *_score_name(about), *effects])
 
 
 def _on_attention(about: Mapping[str, Any]) -> str:
@@ -132,6 +133,16 @@ def _score_name(about: Mapping[str, Any]) -> list[str]:
         f"{_share(one['share'])} of all its attention goes {one['phrase']} (expected "
         f"{_share(one['null'])}); no entry of the list says so."
     ]
+
+
+def _line(one: Mapping[str, Any]) -> str:
+    """Return a sentence on what a head does at the queries of one kind."""
+    queries, (low, high) = one["queries"], (100 * one["share"][x] for x in ("low", "high"))
+    where = queries.capitalize() if queries.startswith("before ") else f"At {queries}"
+    return (
+        f"{where} ({one['per_text']:.1f} per text) {_percent(one['share']['value'])} "
+        f"[{low:.0f}, {high:.0f}] goes {one['phrase']}, by position {_percent(one['position'])}."
+    )
 
 
 def _entry(one: Mapping[str, Any]) -> str:

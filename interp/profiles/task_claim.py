@@ -117,6 +117,8 @@ def _of_circuit(circuit: Circuit, called: str, task: str) -> TaskClaim:
     chosen = circuit.chosen
     nodes = chosen.nodes if chosen else circuit.roles.get("in the file's circuit", ())
     edges = chosen.edges if chosen and chosen.separated else None
+    if chosen is None and "file_edges" in circuit.tables:
+        edges = tuple((row["from"], row["to"]) for row in circuit.tables["file_edges"])
     if not nodes:
         raise OptionError(
             f"{called} has scores of nodes and no set of them, so that it does not say what the"

@@ -125,6 +125,7 @@ def judge_task(
         "gap_unit": some.task.unit,
         "without_gap": len(pairs) - len(known),
         "fresh_left": left,
+        "wordings": len({*some.clusters}) if some.clusters else None,
     }
     about = some.about() | {"ablation": "corrupted", "options": {"n_documents": n, "seed": seed}}
     ends = bootstrap_bounds(measured.values, 0.95, some.clusters)

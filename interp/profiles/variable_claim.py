@@ -21,17 +21,23 @@ import numpy as np
 import torch
 
 from interp.circuits.residual_graph import ResidualGraph
-from interp.circuits.variables.find import placed_at
 from interp.circuits.variables.interchanges import (
     INDUCTION,
+    OWNER,
     Interchange,
     PlacedInterchange,
     base_hashes,
-    induction_interchanges,
+    drawn_interchanges,
     place_interchanges,
     read_interchanges,
 )
-from interp.circuits.variables.places import HeldPlace, InterchangeRuns, Subspace, places_of
+from interp.circuits.variables.places import (
+    HeldPlace,
+    InterchangeRuns,
+    Subspace,
+    placed_at,
+    places_of,
+)
 from interp.circuits.variables.rows import LEAST_TEMPLATES
 from interp.circuits.variables.search import random_like, varying, whole
 from interp.core.columns import with_noun
@@ -104,7 +110,7 @@ def variable_claim(given: Any, head: str | None = None) -> VariableClaim | None:
     directions = np.asarray(found.directions, np.float32)[at][:, : int(found.k[at])]
     directions = directions[~np.isnan(directions).all(1)]
     asked = f"{label}={called} (sha256 {hashlib.sha256(directions.tobytes()).hexdigest()[:8]})"
-    pairs = None if task == INDUCTION else read_interchanges(Path(task))
+    pairs = None if task in (INDUCTION, OWNER) else read_interchanges(Path(task))
     return VariableClaim(asked, found, at, directions, task, pairs)
 
 
@@ -131,7 +137,8 @@ def _chosen(found: ResultRows, named: str, called: str) -> tuple[str, int]:
 
 def _pairs(model: Model, claim: VariableClaim, n: int, seed: int) -> list[PlacedInterchange]:
     """Return the pairs of a claim whose answer the variable changes; n are drawn if none given."""
-    pairs = induction_interchanges(model, n, seed) if claim.pairs is None else claim.pairs
+    drawn = claim.pairs is None
+    pairs = drawn_interchanges(model, claim.task, n, seed) if drawn else claim.pairs or []
     rows = place_interchanges(model, pairs)
     return [row for row in rows if row.changes and row.variable == claim.column("variable")]
 
@@ -200,7 +207,9 @@ def judge_variable(
         "fresh_left": left,
     }
     templates = {row.template for row, counts in zip(pairs, right, strict=True) if counts}
-    n_units = len(templates) if len(templates) >= LEAST_TEMPLATES else len(own)
+    by_wording = len(templates) >= LEAST_TEMPLATES
+    facts["wordings"] = len(templates) if by_wording else None
+    n_units = len(templates) if by_wording else len(own)
     quantiles = np.array([_wilson(float(x.mean()), n_units) for x in measured.values])
     ends = quantiles[:, [PROBABILITIES.index(p) for p in (0.025, 0.975)]]
     prompts = Prompts(tuple(row.base for row in pairs), "interchanges")

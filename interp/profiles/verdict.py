@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Float
 
 from interp.core.statistics import mean_above_p
+from interp.profiles.held_back import HELD, NOT_SHOWN
 
 if TYPE_CHECKING:
     from interp.profiles.ledger import QuestionTurn
@@ -118,6 +119,20 @@ class Tested:
             "levels": levels,
             "beaten": list(self.beaten),
             "needed": self.needed(levels),
+        }
+
+    def told(self, turn: QuestionTurn, asked: str, documents: Sequence[str]) -> dict[str, Any]:
+        """Write the word about documents held back into the ledger; nothing else is returned."""
+        level, in_part = turn.told.level, self.p[IN_PART]
+        word = HOLDS if max(in_part, self.p[HOLDS]) <= level else IN_PART
+        word = word if in_part <= level else NOT_SHOWN
+        turn.write(asked=asked, documents=[HELD + x for x in documents], p={}, verdict=word)
+        return {
+            "verdict": word,
+            "hypothesis": asked,
+            "question": turn.number,
+            "questions": turn.listing(),
+            "level": level,
         }
 
     def word(self, levels: Mapping[str, float]) -> str:

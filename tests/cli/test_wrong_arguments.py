@@ -135,6 +135,7 @@ circuit variables {MODEL} --file nowhere.jsonl | nowhere.jsonl
 circuit variables {MODEL} --method turn       | '--method'
 circuit variables {MODEL} --position x        | '--position'
 prune verify nowhere                          | 'nowhere' does not exist
+attribute lens {MODEL} --text a -o found      | ends in .json, .csv or .html
 train probe planted:nosuch --file nowhere.jsonl | unknown planted model 'nosuch'
 texts categories planted:nosuch --file nowhere.jsonl | unknown planted model 'nosuch'
 importance ablate planted:nosuch              | unknown planted model 'nosuch'

@@ -20,7 +20,7 @@ from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.prompts import Prompts
 from interp.profiles import claim_fit, first_look
 from interp.profiles.corpus import DocumentCorpus, sample_corpus
-from interp.profiles.judge import WORDS
+from interp.profiles.dealt import WORDS
 from interp.profiles.log_linear import RIDGE
 from interp.profiles.verdict import HOLDS, IN_PART, NOT, OPEN
 

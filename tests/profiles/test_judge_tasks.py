@@ -152,6 +152,29 @@ def test_a_circuit_is_the_same_from_every_form_of_file(
         verdict_about(NAMES, str(tmp_path / "mib.json"))
 
 
+def test_edges_that_a_file_leaves_out_are_left_out(verdict_about: Callable, tmp_path: Path) -> None:
+    """In the form of InterpBench's edges at MIB: marks of nodes and of some edges between them."""
+    model, _ = found_in(NAMES)
+    circuit, path = of_nodes(NAMES, (INPUT, *KNOWN[NAMES])), tmp_path / "interpbench_graph.json"
+    document = json.loads(circuit.to_mib(model))
+    inside = [name for name, held in document["edges"].items() if held["in_graph"]]
+    into = [name for name in inside if name.endswith("->logits")]
+    for name, held in document["edges"].items():
+        held |= {"score": 0.0, "in_graph": held["in_graph"] and name not in into}
+    path.write_text(json.dumps(document))
+    found = verdict_about(NAMES, f"{path}=task:{NAMES}")
+    assert f"and {len(inside) - len(into)} edges" in found.facts["subject"]
+    assert numbers(found)["share kept"] == pytest.approx(
+        0, abs=1e-6
+    )  # nothing of the circuit reaches the logits
+    document["edges"][into[0]]["in_graph"] = True
+    path.write_text(json.dumps(document))
+    assert (
+        f"and {len(inside) - len(into) + 1} edge"
+        in verdict_about(NAMES, f"{path}=task:{NAMES}").facts["subject"]
+    )
+
+
 def test_a_verdict_is_the_same_from_a_file(verdict_about: Callable, tmp_path: Path) -> None:
     found = verdict_about(NAMES, f"L1H0+L2H3=task:{NAMES}")
     for suffix in ("json", "parquet"):

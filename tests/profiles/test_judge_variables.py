@@ -342,6 +342,8 @@ def test_the_interval_is_that_of_wilson_over_pairs_or_templates(
         found = judged_on_pairs(holder_model, f"{tmp_path}/v.json=task:{task}")
         z, p = 1.959964, found.score
         middle, half = p + z**2 / (2 * n), z * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
+        assert found.facts["wordings"] == (None if n > 5 else 5)
+        assert ("The intervals count the 5 wordings" in hypothesis_text([found])) == (n == 5)
         assert found.low == pytest.approx((middle - half) / (1 + z**2 / n), abs=1e-6)
         assert found.high == pytest.approx((middle + half) / (1 + z**2 / n), abs=1e-6)
         assert 0.2 < found.score[0] < 0.8

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import interp
+from benchmarks import judge_attack, judge_reserve
 from benchmarks.judge import verdicts
 from benchmarks.judge_heads import LEAST, counted, documents, known_heads
 from benchmarks.judge_loop import entries_of, exchanged
 from benchmarks.judge_page import EXPECTED, judge_page, rows_of
 from benchmarks.judge_rules import KINDS, as_form
+from interp.core.statistics import mean_above_p
+from interp.profiles.held_back import ASKED, TOLD
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
@@ -86,3 +90,50 @@ def test_lists_are_exchanged_between_heads_and_leave_out_what_is_avoided() -> No
         {"keys": "names", "queries": "pronouns"},
         {"tokens": [" she", "."]},
     ]
+
+
+@pytest.mark.slow
+def test_a_stopped_attack_goes_on_with_its_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer that was not stored is asked again; limited claims are questions of the ledger."""
+    monkeypatch.setattr(judge_attack, "N", 8)
+    monkeypatch.setattr(judge_attack, "SHOWN", 1)
+
+    def attacked(folder: str, stops: list[int]) -> dict:
+        monkeypatch.setattr(judge_attack, "LEDGER", tmp_path / folder)
+        kept: dict = {}
+        for until in stops:
+            judge_attack.attack_rows(kept, lambda: None, until)
+            kept = json.loads(json.dumps(kept))
+            kept[judge_attack.ARMS[0]]["asked"] = max(1, until - 1)  # killed before it was stored
+            row = kept[judge_attack.ARMS[0]]
+            last = (until - 1) % 2
+            row["letters"][last] = row["letters"][last][:-1]
+        return kept
+
+    whole, stopped = attacked("whole", [4]), attacked("stopped", [2, 4])
+    for row in (*whole.values(), *stopped.values()):
+        row.pop("seconds")
+    assert whole == stopped
+    [ledger] = (tmp_path / "stopped").glob("*.jsonl")
+    asked = [json.loads(line) for line in ledger.read_text().splitlines()[1:]]
+    assert len(asked) == 4
+    assert ["from chosen" in one["asked"] for one in asked] == [False, True, False, True]
+
+
+def test_bounds_of_documents_held_back_are_those_of_the_page() -> None:
+    kept = stored()["reserve"]
+    epsilon = np.linspace(1e-3, 1, 100_000)
+    for n, bound in kept["certified"]:
+        error = 8 * np.log(2 * ASKED / 0.05) / (epsilon * n) + np.exp(epsilon) - 1
+        assert bound == pytest.approx(error.min(), abs=0.01)
+    for share, least, *needed in kept["needed"]:
+        for told, n in enumerate(needed):
+            courses = TOLD * math.comb(ASKED, told + 1) * 2**told
+            below, above = (mean_above_p(np.full(m, share), least) for m in (n - 1, n))
+            assert above <= 0.05 / courses < below
+    n, *counts = kept["fooled"][0]
+    for words, count in zip((True, False), counts, strict=True):
+        some = sum(judge_reserve.fooled(n, seed, words=words) for seed in range(60))
+        assert some <= count <= judge_reserve.ATTACKS - 60 + some

@@ -12,10 +12,10 @@ import pytest
 from interp.core.statistics import mean_above_p
 from interp.profiles import verdict
 from interp.profiles.claim_fit import REFITS
-from interp.profiles.judge import _Numbers
 from interp.profiles.ledger import QuestionLedger
 from interp.profiles.online_levels import OnlineLevels
 from interp.profiles.verdict import HOLDS, IN_PART, SHARES
+from interp.profiles.verdict_numbers import VerdictNumbers
 
 
 def _few_bad(rng: np.random.Generator, size: tuple[int, int]) -> np.ndarray:
@@ -60,7 +60,7 @@ def test_intervals_of_verdicts_hold_the_mean_although_the_fit_moves_it() -> None
         off = 0.03 * rng.normal(size=1 + REFITS)
         shares = rng.beta(4, 6, (n, 1)) + off[:1] + np.r_[0, off[1:]]
         nats = {"even": np.ones(n), "alone": 1 - shares[:, 0]}
-        numbers = _Numbers(n, seed, [], [])
+        numbers = VerdictNumbers(n, seed, [], [])
         numbers.mean_share("alone", nats, "even", "alone", {"alone": 1 - shares[:, 1:]})
         numbers.ratio("without refits", shares[:, 0], np.ones(n))
         for row in numbers.rows:

@@ -29,7 +29,7 @@ MOST_VALUES = 64  # of a list
 LARGEST = 1_000_000  # of whole numbers
 PROSE = frozenset({"text", "tokens"})
 """Parameters whose texts are read by a tokenizer, and name nothing."""
-_FILE = re.compile(r"[/\\~]|\.(?!L\d+H\d+\b)[A-Za-z]")
+_FILE = re.compile(r"[/\\~]|\.(?!L\d+H\d+\b)[A-Za-z]|:F\d+\s*(=|$)")  # or a feature's folder
 _SAID_OF = re.compile(r"\s*(?:\w+\.)?L\d+H\d+\s*=\s*")
 _NAME = {"type": "string", "maxLength": 200}
 _TEXT = {"type": "string", "maxLength": LONGEST_TEXT}

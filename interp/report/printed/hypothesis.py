@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.core.columns import with_noun
+from interp.profiles.feature_verdict import MEAN_CODE, WITHOUT
+from interp.profiles.held_back import NOT_SHOWN
+from interp.profiles.online_levels import ALPHA
 from interp.profiles.verdict import HOLDS, IN_PART, OPEN, SHARES
 from interp.report.printed.profile import WIDTH
 from interp.report.printed.task_verdict import task_lines, task_sentence
@@ -31,23 +34,45 @@ NAMES = {
 }
 """Row models in words."""
 PICKED = "active text picked"
-OTHERS = "median of the other heads of the layer, same hypothesis"
+_BACK, _WORDS = "documents held back", "words left"
+OTHERS = {
+    "other heads of the layer, median": "median of the other heads of the layer, same hypothesis",
+    "other features, median": "median of other features, same claim",
+}
+"""Subjects of which the hypothesis does not speak, in words."""
+HEAD_SHARE = "of the pattern off the sink that is explained (0: as by even attention)"
+FEATURE_SHARE = "of the squared error of the codes that is explained (0: as by their mean)"
 OF_KIND = "attention of the queries of the kind"
 LEFT = {
     "position": "of what position leaves unexplained of the head's pattern off the sink",
     "even": "of what even attention leaves unexplained of the head's pattern off the sink",
 }
 """What a hypothesis is asked to explain, by its reference."""
+LEFT_OF_CODES = {
+    "position": "of the squared error that position leaves in the codes of the feature",
+    "even": "of the squared error that their mean leaves in the codes of the feature",
+}
+"""The same of a claim about a feature."""
 ATTENTION, EVEN = "attention: ", "even attention: "
 EXAMPLES = {
     "said": "queries where more attention is predicted than the head gives",
     "unsaid": "queries where the head gives more attention than is predicted",
 }
 
+ACTIVATION = "activation: "
+OF_CODES = {
+    "said": "tokens on which a larger code is predicted than the feature has",
+    "unsaid": "tokens on which the feature has a larger code than is predicted",
+}
+"""Examples of a claim about a feature, by kind."""
+
 
 def hypothesis_line(found: ResultRows) -> str:
     """Return the hypothesis, the word of the verdict, the share explained and the model."""
     facts, rows = found.facts, _of(found)
+    if _BACK in rows:
+        of = f"{found.provenance['model_id']}, question {facts['question']}"
+        return f"{facts['hypothesis']}: {facts['verdict']}, by documents held back ({of})"
     task = "task" in facts
     what = facts["metric"].removeprefix("share ") if task else "explained"
     share = rows[facts["metric"] if task else "share of what is left"]
@@ -73,13 +98,30 @@ def hypothesis_sentence(found: ResultRows) -> str:
     facts, rows = found.facts, _of(found)
     if "task" in facts:
         return task_sentence(found, rows, _value)
+    if _BACK in rows:
+        return _told(facts, rows)
     share = rows["share of what is left"]
     documents = with_noun(share["n"], "fresh document")
+    left = (LEFT_OF_CODES if "feature" in facts else LEFT)[facts["reference"]]
     return (
-        f"{_limit(facts)} {_value(share)} {LEFT[facts['reference']]}: the mean over"
+        f"{_limit(facts)} {_value(share)} {left}: the mean over"
         f" {documents}, which took no part in the fit; one on which it explains less than nothing"
         f' counts 0. "{HOLDS}" requires more than {SHARES[HOLDS]:.2f}, "{IN_PART}" more than'
         f" {SHARES[IN_PART]:.2f}, and both that it is {SHARES[IN_PART]:.2f} ahead of each control."
+    )
+
+
+def _told(facts: Any, rows: dict[str, Any]) -> str:
+    """Return by which rule a word about documents held back is told, and what is left of them."""
+    back, questions, words = (f"{rows[x]['score']:.0f}" for x in (_BACK, "questions left", _WORDS))
+    return (
+        f"No fresh documents are left, so {back} documents judge that were held back from the"
+        " first question on. Of them a word alone is told:"
+        f' "{HOLDS}" requires more than {SHARES[HOLDS]:.2f} explained, "{IN_PART}" more than'
+        f" {SHARES[IN_PART]:.2f}, and both that it is {SHARES[IN_PART]:.2f} ahead of each control,"
+        f' at level {facts["level"]:.2g}; "{NOT_SHOWN}" does not mean that it is false. The chance'
+        f" that any word about them is false is at most {ALPHA}. Left: {questions} questions, of"
+        f" which {words} can be told one of the two words."
     )
 
 
@@ -143,6 +185,8 @@ def _questions(found: ResultRows) -> pd.DataFrame:
 def _lines(found: ResultRows) -> list[str]:
     facts, rows = found.facts, _of(found)
     lines = [hypothesis_line(found), *_wrapped(hypothesis_sentence(found))]
+    if _BACK in rows:
+        return lines
     if "task" in facts:
         if facts["beaten"]:
             which = "every" if "variable" in facts else "the"
@@ -152,11 +196,14 @@ def _lines(found: ResultRows) -> list[str]:
         said = "; ".join(NAMES[name].removeprefix("control: ") for name in facts["beaten"])
         which = "this control" if len(facts["beaten"]) == 1 else "these controls"
         lines += _wrapped(f"It is not shown to be so far ahead of {which}: {said}.")
-    lines += ["  share of the pattern off the sink that is explained (0: as by even attention)"]
+    of_feature = "feature" in facts
+    lines += [f"  share {FEATURE_SHARE if of_feature else HEAD_SHARE}"]
     shares = [(text, rows[name]) for name, text in NAMES.items() if name in rows]
-    if other := rows.get("other heads of the layer, median"):
-        shares += [(OTHERS, other)]
+    for name, text in OTHERS.items():
+        shares += [(text, rows[name])] if name in rows else []
     lines += [f"    {text:<64}{_value(row)}" for text, row in shares]
+    if of_feature:
+        return [*lines, *_of_feature(facts, rows), *_wrapped(_ledger(found))]
     lines += _entries(facts, rows)
     lines += _picked(found, rows)
     lines += _loss(facts, rows)
@@ -170,6 +217,40 @@ def _lines(found: ResultRows) -> list[str]:
                 f"      ...{' '.join(example['text'].split())[-(WIDTH - 10) :]}",
             ]
     return [*lines, *_wrapped(_ledger(found))]
+
+
+def _of_feature(facts: Any, rows: dict[str, Any]) -> list[str]:
+    """Return what each entry holds of the activation, the loss, and the worst predictions."""
+    names = [name.removeprefix(ACTIVATION) for name in rows if name.startswith(ACTIVATION)]
+    lines = [
+        "  share of the activation on the tokens named, of all tokens these are, and it fires on"
+    ]
+    for name, claimed in zip(names, facts["claimed"], strict=True):
+        parts = [_value(rows[f"{x}: {name}"]) for x in ("activation", "tokens", "fires")]
+        said = "" if claimed is None else f" (claimed {claimed:.2f})"
+        lines += [f"    {name}: {parts[0]}{said}, {parts[1]}, {parts[2]}"]
+    if WITHOUT in rows:
+        row = rows[WITHOUT]
+        lines += [
+            f"  loss with another code in its place, minus the model's loss, on"
+            f" {with_noun(row['n'], 'document')}, in nats per token:",
+            f"    without the feature {_value(row, '+.3f')}; its mean at every token"
+            f" {_value(rows[MEAN_CODE], '+.3f')}",
+        ]
+        restored = "  No increase over its mean is shown, so no share of it is stated."
+        if rows[MEAN_CODE]["low"] > 0:
+            restored = (
+                f"  share of the second that the claim restores: {_value(rows['causal share'])}"
+            )
+        lines += [restored]
+    for kind, title in OF_CODES.items():
+        shown = [x for x in facts["examples"] if x["kind"] == kind]
+        lines += [f"  {title}"] if shown else []
+        for one in shown:
+            text = " ".join(one["text"].split())[-(WIDTH - 10) :]
+            lines += [f"    {one['query']!r}: {one['said']:.2f}, code {one['did']:.2f}"]
+            lines += [f"      ...{text}"]
+    return lines
 
 
 def _entries(facts: Any, rows: dict[str, Any]) -> list[str]:
@@ -245,12 +326,16 @@ def _ledger(found: ResultRows) -> str:
     if sampled or facts["fresh_left"] is None:
         return text
     left = with_noun(facts["fresh_left"], f"further {noun}")
-    return f"{text} Of those read, {left} can judge later questions."
+    text += f" Of those read, {left} can judge later questions"
+    if not (back := facts.get("held_back")):
+        return f"{text}."
+    back = with_noun(back, "document")
+    return f"{text}; after these {back} held back will, of which words alone are told."
 
 
 def _of(found: ResultRows) -> dict[str, dict[str, Any]]:
     """Return the rows by name."""
-    columns = ("number", "score", "low", "high", "n")
+    columns = [x for x in ("number", "score", "low", "high", "n") if x in found.columns]
     values = zip(*(getattr(found, name) for name in columns), strict=True)
     rows: list[dict[str, Any]] = [dict(zip(columns, row, strict=True)) for row in values]
     return {str(row["number"]): row for row in rows}

@@ -75,4 +75,10 @@ def task_lines(found: ResultRows, rows: dict[str, Any], value: Any) -> list[str]
         if name.startswith(STANDING):
             text = f"lost without them and {name.removeprefix(STANDING)} (chosen on other pairs)"
         lines.append(f"    {text:<72}{value(row)}")
+    if wordings := facts.get("wordings"):
+        lines += [
+            f"  The intervals count the {wordings} wordings of the pairs; p counts pairs, so that"
+            " the word",
+            "  is about prompts of these wordings.",
+        ]
     return lines
