@@ -6,7 +6,7 @@
 The annotations of the stories say which tokens are the antecedent, the speaker, the owner and so
 on. By counting, the heads are found that attend to them beyond position; then the lists of
 `interp profile`, the roles of `interp score` and `interp judge` are compared with these. Each of
-the five parts is kept in stories_truth.json, and a run goes on where the last one on the same
+the six parts is kept in stories_truth.json, and a run goes on where the last one on the same
 model stopped. Writes stories_truth.md.
 """
 
@@ -51,6 +51,7 @@ from benchmarks.stories_truth_names import (
     JUDGED,
     RULES,
     entries_said,
+    lines_said,
     n_texts,
     roles_said,
     verdicts_said,
@@ -244,6 +245,7 @@ def measure(source: str, kept: dict[str, Any], store: Callable[[], None]) -> Non
     parts: dict[str, Callable[[], Any]] = {
         "truth": lambda: measured_truth(heads, partial(read_stories, model)),
         "entries": lambda: entries_said(model, texts(N_PROFILE)),
+        "lines": lambda: lines_said(model, texts(N_PROFILE)),
         "roles": lambda: roles_said(model),
         "verdicts": lambda: verdicts(n_judged, 0, RULES, JUDGED),
         "limited": lambda: verdicts(n_limited, n_judged, AT_QUERIES, AT_MOST),

@@ -37,6 +37,8 @@ class RelationName(NamedTuple):
     roles: tuple[str, ...] = ()
     judged: str = ""
     limited: str = ""
+    line_keys: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
 
 
 _TABLE = parse_toml(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
@@ -63,10 +65,25 @@ def n_texts(size: Mapping[str, Any]) -> int:
     return size["n_documents"] * 3 // 2
 
 
+def described(model: interp.Model, texts: Sequence[str]) -> interp.profiles.Profile:
+    """Return the profile of a model on texts."""
+    size: dict[str, Any] = {"n_documents": len(texts), "max_length": 256}
+    return interp.profile(model, texts, effects=False, behaviours=False, **size)
+
+
+def lines_said(model: interp.Model, texts: Sequence[str]) -> dict[str, list[list[Any]]]:
+    """Return of every head its lines at particular queries: rule, kind, share, by position."""
+    return {
+        said["name"]: [
+            [x["rule"], x["queries"], x["share"]["value"], x["position"]] for x in said["lines"]
+        ]
+        for said in described(model, texts).descriptions
+    }
+
+
 def entries_said(model: interp.Model, texts: Sequence[str]) -> dict[str, list[list[Any]]]:
     """Return of every head the entries that it attends to: rule, kind of query, share, tokens."""
-    size: dict[str, Any] = {"n_documents": len(texts), "max_length": 256}
-    found = interp.profile(model, texts, effects=False, behaviours=False, **size)
+    found = described(model, texts)
     return {
         said["name"]: [
             [x["rule"], x["queries"], x["share"]["value"], [*x["members"][:4]]]
@@ -119,6 +136,18 @@ def named_exactly(entry: Sequence[Any]) -> set[Question]:
         for name in EXACT
         if (rule in name.rules and not queries)
         or (rule in (*name.rules, *name.keys) and queries in name.queries)
+        for place in name.places
+    }
+
+
+def named_by_line(line: Sequence[Any]) -> set[Question]:
+    """Return the questions that a line at particular queries names exactly."""
+    rule, queries, *_ = line
+    return {
+        (name.relation, place)
+        for name in EXACT
+        if rule in (*name.rules, *name.keys, *name.line_keys)
+        and queries in (*name.queries, *name.lines)
         for place in name.places
     }
 

@@ -20,15 +20,17 @@ from benchmarks.stories_truth_names import (
     RULES,
     SCORES,
     Question,
+    named_by_line,
     named_exactly,
     named_loosely,
 )
 from interp.core.intervals import share_interval
 
 Cell = tuple[str, str, str]  # head, relation, place of the query
-LISTS, LOOSELY, BY_ROLE, HOLDS, IN_PART, HOLDS_THERE, PART_THERE, ANY = SOURCES = (
+LISTS, LOOSELY, BY_LINE, BY_ROLE, HOLDS, IN_PART, HOLDS_THERE, PART_THERE, ANY = SOURCES = (
     "list of `interp profile`, exact",
     "list of `interp profile`, loose",
+    "lines of `interp profile` at particular queries, exact",
     "role by `interp score`",
     "`interp judge`: holds",
     "`interp judge`: holds, or in part",
@@ -36,6 +38,10 @@ LISTS, LOOSELY, BY_ROLE, HOLDS, IN_PART, HOLDS_THERE, PART_THERE, ANY = SOURCES 
     "`interp judge` at its queries: holds, or in part",
     "any of these, but loose",
 )
+
+
+ANY_NAME = ("names", "other_names", "first_names")
+"""Keys that say that a head attends to names, and not to which of them."""
 
 
 def true_cells(kept: Mapping[str, Any]) -> set[Cell]:
@@ -50,6 +56,7 @@ def said_cells(kept: Mapping[str, Any]) -> dict[str, set[Cell]]:
     for head in kept["truth"]["heads"]:
         for source, named in ((LISTS, named_exactly), (LOOSELY, named_loosely)):
             said[source] |= {(head, *cell) for x in kept["entries"][head] for cell in named(x)}
+        said[BY_LINE] |= {(head, *q) for x in kept["lines"][head] for q in named_by_line(x)}
         for name in EXACT:
             cells = {(head, name.relation, place) for place in name.places}
             said[BY_ROLE] |= cells if {*kept["roles"]["heads"][head]} & {*name.roles} else set()
@@ -60,7 +67,7 @@ def said_cells(kept: Mapping[str, Any]) -> dict[str, set[Cell]]:
                 letter = judged[form][head][0] if form else ""
                 said[holds] |= cells if letter == "H" else set()
                 said[part] |= cells if letter and letter in "HP" else set()
-    said[ANY] = said[LISTS] | said[BY_ROLE] | said[IN_PART] | said[PART_THERE]
+    said[ANY] = said[LISTS] | said[BY_LINE] | said[BY_ROLE] | said[IN_PART] | said[PART_THERE]
     return said
 
 
@@ -68,7 +75,8 @@ def nameable(source: str) -> set[Question]:
     """Return the questions for which a source has a name."""
     if source == LOOSELY:
         return {(relation, place) for relation in LOOSE for place in PLACES}
-    fields = {LISTS: ["rules", "keys"], BY_ROLE: ["roles"], ANY: ["rules", "keys", "roles"]}
+    fields = {LISTS: ["rules", "keys"], BY_LINE: ["queries", "lines"], BY_ROLE: ["roles"]}
+    fields[ANY] = ["rules", "keys", "lines", "roles"]
     fields[ANY] += fields.setdefault(PART_THERE, fields.setdefault(HOLDS_THERE, ["limited"]))
     named = [
         name for name in EXACT if any(getattr(name, x) for x in fields.get(source, ["judged"]))
@@ -97,6 +105,16 @@ def agreement_rows(kept: Mapping[str, Any]) -> list[tuple[str, int, int, int, in
     return rows
 
 
+def that_tell_which(kept: Mapping[str, Any]) -> tuple[int, int]:
+    """Return right pairs and all pairs that lines say, without those on names of any kind."""
+    lines = {
+        head: [x for x in every if x[0] not in ANY_NAME] for head, every in kept["lines"].items()
+    }
+    rows = {source: counts for source, *counts in agreement_rows({**kept, "lines": lines})}
+    said, right, *_ = rows[BY_LINE]
+    return int(right), int(said)
+
+
 def pair_rows(kept: Mapping[str, Any], right: bool) -> Iterator[dict[str, Any]]:
     """Yield every true pair, or every pair that is named exactly and not true.
 
@@ -116,9 +134,10 @@ def pair_rows(kept: Mapping[str, Any], right: bool) -> Iterator[dict[str, Any]]:
             "head": head,
             "relation": relation,
             "beyond": [questions[f"{relation} {place}"]["shares"][at] for place in PLACES],
-            "named": [x for x in (LISTS, BY_ROLE, IN_PART, PART_THERE) if said[x] & cells],
+            "named": [x for x in (LISTS, BY_LINE, BY_ROLE, IN_PART, PART_THERE) if said[x] & cells],
             "nameable": bool(own),
             "entries": [x for x in kept["entries"][head] if asked & named_loosely(x)],
+            "lines": [x for x in kept["lines"][head] if asked & named_by_line(x)],
             "judged": {x: judged[x][head] for one in own for x in (one.judged, one.limited) if x},
         }
 
@@ -134,7 +153,7 @@ def page_templates() -> Environment:
 def stories_truth_page(kept: Mapping[str, Any]) -> str:
     """Return the page, from what was measured."""
     pages = page_templates()
-    pages.filters |= {"interval": _interval, "share": _share, "entry": _entry}
+    pages.filters |= {"interval": _interval, "share": _share, "entry": _entry, "line": _line}
     rows = [x for x in kept["truth"]["rows"] if x["true"]]
     asked = [(x["relation"], x["place"]) for x in rows]
     letters = {
@@ -149,6 +168,7 @@ def stories_truth_page(kept: Mapping[str, Any]) -> str:
         absent=[x for x in QUESTIONS if x not in asked],
         most={k: int(np.argmax(x["shares"])) for k, x in kept["truth"]["questions"].items()},
         agreement=agreement_rows(kept),
+        that_tell=that_tell_which(kept),
         letters=letters,
         table={"exact": EXACT, "loose": LOOSE, "scores": SCORES, "rules": RULES, "size": JUDGED}
         | {"limited": AT_QUERIES, "size_there": AT_MOST},
@@ -162,6 +182,12 @@ def _share(hits: int, n: int) -> str:
 
 def _interval(values: Sequence[float]) -> str:
     return f"{values[0]:.2f} [{values[1]:.2f}, {values[2]:.2f}]"
+
+
+def _line(line: Sequence[Any]) -> str:
+    rule, queries, share, position = line
+    where = queries if queries.startswith("before ") else f"from {queries}"
+    return f"{rule} {where} {share:.2f} ({position:.2f})"
 
 
 def _entry(entry: Sequence[Any]) -> str:

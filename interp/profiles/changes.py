@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LEVEL = 0.05  # of the corrected p of a change
 LEAST = 0.05  # share by which a behaviour must change to be said
 SAID = 3  # rules of a sentence
-_APART = ("entry:", "control_", "explained_rules_part_")  # metrics of rows that are not compared
+_APART = ("entry:", "line:", "control_", "explained_rules_part_")  # rows that are not compared
 _NEAR = (0.16, 0.84)  # quantiles at one standard error
 
 

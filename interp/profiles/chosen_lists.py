@@ -229,7 +229,7 @@ class _Tried:
         self.observed, self.guessed, self.weight, self.kind = observed, guessed, weight, kind
         total = (weight @ kind.T).clamp_min(1e-9)[:, None]
         self.seen, self.expected = ((x @ kind.T).movedim(0, 1) / total for x in (observed, guessed))
-        self.bound = total * _divergence(self.seen, self.expected)
+        self.bound = total * share_divergence(self.seen, self.expected)
 
     @classmethod
     def joined(
@@ -259,7 +259,7 @@ class _Tried:
         return int(sets[at]), int(of_query[at]), float(gain[at] / weight.sum().clamp_min(1e-9))
 
 
-def _divergence(p: Tensor, q: Tensor) -> Tensor:
+def share_divergence(p: Float[Tensor, "*x"], q: Float[Tensor, "*x"]) -> Float[Tensor, "*x"]:
     """Return the KL divergence of two shares."""
     p, q = (x.double().clamp(1e-9, 1 - 1e-9) for x in (p, q))
     return (p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()).float()

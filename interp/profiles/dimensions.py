@@ -54,7 +54,7 @@ def dimensions_of(
     Between two components it is interpolated, so that it moves with the variance. A jackknife over
     groups of documents corrects its bias (of few vectors it is too small) and gives its interval.
     """
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
     names, at = np.unique(document, return_inverse=True)
     groups = min(GROUPS, len(names))
@@ -68,7 +68,7 @@ def dimensions_of(
     spread = np.asarray(each)
     value = groups * value - (groups - 1) * float(spread.mean())
     error = jackknife_error(spread)
-    ends = value + error * t.ppf(PROBABILITIES, max(groups - 1, 1))
+    ends = value + error * stdtrit(max(groups - 1, 1), PROBABILITIES)
     return Number(value, tuple(np.clip(ends, 0, vectors.shape[1]).tolist()))
 
 

@@ -112,6 +112,14 @@ def _before(mask: Callable[[Reading], Any]) -> Callable[[Reading], Any]:
     return lambda text: np.r_[mask(text)[1:], False]
 
 
+def _next_copy(query: Any, key: Any, text: Reading) -> Any:
+    return (np.r_[text.same[1:], -(10**9)][query] == text.same[key]) & (key <= query)
+
+
+NEXT_COPY = KeyRule("next_copy", "to earlier copies of the token that follows", _next_copy)
+"""Keys of lines at particular queries alone: a list describes queries before what follows."""
+
+
 def query_kinds(has_text: bool) -> tuple[QueryKind, ...]:
     """Return the kinds of queries that the model's tokens allow."""
     return QUERY_KINDS if has_text else QUERY_KINDS[:1]
@@ -128,14 +136,18 @@ class WindowSets:
     """Sets and kinds of queries of one window, a bit each.
 
     Args:
-        bits: of the sets of keys.
+        bits: of the sets of keys, and last of `NEXT_COPY`.
         kinds: of the kinds of queries.
         ids: the tokens.
+        judged: of the kinds of `judged_kinds`; none where there is no text.
+        n_judged: number of all positions of the window of each of these kinds.
     """
 
     bits: Int[np.ndarray, "set row byte"]
     kinds: Bool[Tensor, "kind row"]
     ids: tuple[int, ...]
+    judged: Bool[Tensor, "judged row"]
+    n_judged: Int[np.ndarray, " judged"]
 
     @classmethod
     def of(
@@ -148,17 +160,21 @@ class WindowSets:
         """Evaluate the sets on a window, or on other tokens at its positions."""
         ids = window.ids if text is None else tuple(text)
         reading = reader.read(ids)
-        masks = masks_of([one.rule for one in sets], reading, window.queries)
+        rules = [*(one.rule for one in sets), NEXT_COPY]
+        bits = np.packbits(masks_of(rules, reading, window.queries), axis=-1)
         kinds = np.stack([k.mask(reading)[window.queries] for k in query_kinds(reader.has_text)])
-        return cls(np.packbits(masks, axis=-1), torch.from_numpy(kinds), ids)
+        known = judged_kinds().values() if reader.has_text else ()
+        every = np.array([k.mask(reading) for k in known], bool).reshape(len(known), len(ids))
+        judged = torch.from_numpy(every[:, window.queries])
+        return cls(bits, torch.from_numpy(kinds), ids, judged, every[:, 2:].sum(1))
 
     @property
     def n_sets(self) -> int:
-        """Number of sets of keys."""
-        return len(self.bits)
+        """Number of sets of keys, without the last."""
+        return len(self.bits) - 1
 
     def masks(self, some: Sequence[int] | None = None) -> Bool[Tensor, "set row pos"]:
-        """Return some or all sets of keys of every query."""
-        bits = self.bits if some is None else self.bits[list(some)]
+        """Return some sets of keys of every query, or all but the last."""
+        bits = self.bits[:-1] if some is None else self.bits[list(some)]
         unpacked = np.unpackbits(bits, axis=-1, count=len(self.ids))
         return torch.from_numpy(unpacked.view(bool))

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 CONFIG, SCATTER, HEADS = "config.json", "scatter_data.json", "heads"
 PATTERN = "L{layer}H{head}.json"
 INTERVALS = 5
-_APART = ("entry:", "explained_rules_part_")  # metrics that few heads have, or that repeat another
+_APART = ("entry:", "line:", "explained_rules_part_")
+"""Metrics that few heads have, or that repeat another."""
 _SHOWN = ("needs_context", "explained_rules", "explained_position")  # beside the sequences
 _GAP = "…"  # token for those that are left out
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from interp.core.statistics import RatioBootstrap, widened_quantiles
 from interp.core.ties import ordered
+from interp.profiles.at_queries import QueryLine, judged_lines
 from interp.profiles.entries import KeySet, query_kinds
 from interp.profiles.judgement import DRAWS, PROBABILITIES, Number, cluster_sums, ratio
 from interp.profiles.listed_site import FITTED, MODELS, ListedSite
@@ -90,6 +91,7 @@ class JudgedList:
         numbers: shares of the pattern that the list and its controls explain, by name.
         n: documents that judge.
         mixed: what it does in some documents and in the others; empty if it does not differ.
+        lines: what it does at particular queries.
     """
 
     grade: str
@@ -97,6 +99,7 @@ class JudgedList:
     numbers: Mapping[str, Number] = field(default_factory=dict)
     n: int = 0
     mixed: Mapping[str, Any] = field(default_factory=dict)
+    lines: Sequence[QueryLine] = ()
 
 
 class ListJudge:
@@ -126,7 +129,7 @@ class ListJudge:
             [w.cluster for w in sample.windows if (w.part == FITTED) == which]
             for which in (False, True)
         )
-        self.n = len(set(judged))
+        self.n, self.clusters, self.seed = len(set(judged)), judged, seed
         self.draws = RatioBootstrap(self.n, draws=DRAWS, seed=seed)
         self.fits = RatioBootstrap(len(set(fitted)), draws=DRAWS, seed=seed + 1)
         self.mass, self.guess, self.nats = (
@@ -152,7 +155,8 @@ class ListJudge:
         for name in MODELS[-2:]:
             numbers[f"control_list_{name}"] = self._gain(head, "uniform", name)
         order = sorted(entries, key=lambda one: one.avoided)
-        return JudgedList(grade, tuple(order), numbers, self.n, self._mixed(head, entries))
+        lines = judged_lines(self.listed, self.sets, self.clusters, head, self.seed)
+        return JudgedList(grade, tuple(order), numbers, self.n, self._mixed(head, entries), lines)
 
     def _mixed(self, head: int, entries: Sequence[ListEntry]) -> dict[str, Any]:
         """Return what a head does in two kinds of documents, if these are clearly apart.

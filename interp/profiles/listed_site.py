@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from interp.core.statistics import RatioBootstrap
+from interp.profiles.at_queries import QueryLines
 from interp.profiles.chosen_lists import LEAST_GAIN, LEAST_NATS, chosen_lists
 from interp.profiles.entries import KeySet, WindowSets
 from interp.profiles.explain import Description
@@ -22,7 +23,6 @@ from interp.profiles.log_linear import log_rows, logits_of_position, position_fe
 from interp.profiles.ordered_list import ENTRIES, Lists, Page
 from interp.profiles.rows_read import AttentionRows
 from interp.profiles.second_look import KEYS
-from interp.profiles.steps import StoredArrays
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -41,8 +41,8 @@ SMALL = 256  # tokens of the longest window up to which values of all pairs of p
 
 
 @dataclass(frozen=True, eq=False)
-class ListedSite(StoredArrays):
-    """Lists of the heads of one attention, and what is counted on the windows that judge.
+class ListedSite(QueryLines):
+    """Lists and lines of the heads of one attention, and what is counted on the windows that judge.
 
     Args:
         sets: number of the set of keys of every entry; see `Lists`.
@@ -269,7 +269,12 @@ def listed_site(
         slopes.append(slope_of(page, pages.features(at), refit.position, refit.entries)[0])
     advance()
     every = {**fitted, **judged}
+    lines = QueryLines.of([*fitted.values()], [*judged.values()], listing.sets)
     return ListedSite(
+        lines.line_sets,
+        lines.line_kinds,
+        lines.line_sums,
+        lines.n_queries,
         lists.sets.numpy(),
         lists.kinds.numpy(),
         refit.entries.numpy(),

@@ -100,9 +100,9 @@ class Profile(Result):
         rows: a number per head and metric, with its interval over documents.
         quantiles: of the bootstrap behind each row, at the `PROBABILITIES` of
             `interp.profiles.judgement`.
-        descriptions: of every head: status (its grade), the entries of its list, and the numbers of
-            its sentence, which is made of them; where the model predicts tokens,
-            its effect on the loss and what it writes.
+        descriptions: of every head: status (its grade), the entries of its list, lines on what it
+            does at particular queries, and the numbers of its sentence, which is made of them;
+            where the model predicts tokens, its effect on the loss and what it writes.
         examples: queries with their keys and context, by head and kind.
         provenance: model, corpus, rules and settings.
         behaviours: shares of every head with the bootstrap draws by which profiles are compared, in
@@ -265,6 +265,10 @@ def number_rows(
     ]
     rows += [
         (f"entry:{x.name}", x.share, x.position, described.n, OFF_SINK) for x in described.entries
+    ]
+    rows += [
+        (f"line:{x.name}", x.share, x.position, described.n, f"{OFF_SINK} there")
+        for x in described.lines
     ]
     return _rows_of(where, rows)
 

@@ -84,7 +84,9 @@ def profile(
     keys is chosen for each head, of which the first match counts; on the second the share of the
     attention off the sink on each of them is counted, and the list is judged by the share of the
     head's pattern that it explains: of the KL divergence from even attention, off the sink. A head
-    is described if its list explains at least .5, in part from .25 on.
+    is described if its list explains at least .5, in part from .25 on. Up to three lines say what
+    it does at particular queries, such as before closing quotation marks: they are chosen and
+    judged on the same parts, and have at least .1 of the attention there beyond position.
 
     Beside the list stand row models that are fitted on each part and judged on the other: even
     attention, offset, position, all rules together (which keys a rule names), and the two tokens
@@ -176,7 +178,7 @@ def profile(
     sets = key_sets(chosen, causal=all(site.causal for site in sites))
     listing = Listing(look, windows, sets, kept)
     listed = steps.phase(
-        [f"lists {site.name}" for site in sites],
+        [f"lists and lines {site.name}" for site in sites],
         lambda at: listed_site(
             SitePages(listing, visible_of(sums, groups, at), sites[at], fitted[FITTED]),
             lambda i: next_document(windows, i),
@@ -331,6 +333,7 @@ def _answered(
                 "name": name,
                 "status": described.grade,
                 "mixed": dict(described.mixed),
+                "lines": [one.plain() for one in described.lines],
                 "score_name": score_names.of(place, described.entries),
                 "numbers": numbers_said({**numbers, **described.numbers}),
                 "entries": [

@@ -39,11 +39,13 @@ from benchmarks.stories_truth_names import (
     LOOSE,
     RULES,
     SCORES,
+    named_by_line,
     named_exactly,
     named_loosely,
 )
 from benchmarks.stories_truth_page import (
     ANY,
+    BY_LINE,
     HOLDS,
     IN_PART,
     LISTS,
@@ -54,8 +56,8 @@ from benchmarks.stories_truth_page import (
 )
 from interp.core.registry import METRICS
 from interp.heads.roles.declared import ROLES
+from interp.profiles.entries import NEXT_COPY, QUERY_KINDS, judged_kinds
 from interp.profiles.entries import PLACES as PLACE_SETS
-from interp.profiles.entries import QUERY_KINDS
 from interp.profiles.hypothesis_forms import stated_hypothesis
 from interp.profiles.rules import declared_rules
 from training.stories import RELATIONS as ANNOTATED
@@ -249,9 +251,11 @@ def test_names_are_those_of_the_package() -> None:
         assert name.relation in RELATIONS
         assert {*name.places} <= {AT, BEFORE}
         assert {*name.rules, *name.keys} <= rules
+        assert {*name.line_keys} <= {*rules, NEXT_COPY.name}
+        assert {*name.lines} <= {*judged_kinds()}
         assert {*name.queries} <= kinds
         assert {*name.roles} <= roles
-        assert name.rules or name.keys or name.roles or name.limited
+        assert name.rules or name.keys or name.roles or name.limited or name.lines
         assert bool(name.keys) <= bool(name.queries)
     decided = {role.id for role in (*ROLES, COREFERENCE) for n in role.needs if n.metric in SCORES}
     assert {role for name in EXACT for role in name.roles} <= decided
@@ -273,6 +277,17 @@ def test_what_an_entry_names() -> None:
     assert named_loosely(["previous", "", 0.9, []]) == set()
 
 
+def test_what_a_line_names() -> None:
+    marks = [["open_quote", x, 0.5, 0.0] for x in ("quotation marks", "closing quotation marks")]
+    assert [*map(named_by_line, marks)] == [{("mark", AT)}] * 2
+    assert named_by_line(["last_quote", "before closing quotation marks", 0.5, 0.0]) == {
+        ("mark", BEFORE)
+    }
+    assert named_by_line(["open_quote", "names", 0.5, 0.0]) == set()
+    assert named_by_line(["names", "before names", 0.5, 0.0]) == {("mention", BEFORE)}
+    assert named_by_line(["names", "names", 0.5, 0.0]) == {("mention", AT)}
+
+
 def small() -> dict:
     """Three heads: one that is named rightly, one wrongly, and one that is missed."""
     rows = [
@@ -289,6 +304,11 @@ def small() -> dict:
             "L0H1": [["last_quote", "quotation marks", 0.1, []]],
             "L0H2": [["names", "", 0.1, []]],
         },
+        "lines": {
+            "L0H0": [["open_quote", "before closing quotation marks", 0.5, 0.0]],
+            "L0H1": [["names", "names", 0.5, 0.0]],
+            "L0H2": [],
+        },
         "roles": {"heads": {"L0H0": [], "L0H1": [], "L0H2": ["syntax"]}},
         "verdicts": {rule: {head: ["N", 0.0] for head in heads} for rule in RULES}
         | {"induction": {"L0H0": ["N", 0.0], "L0H1": ["P", 0.2], "L0H2": ["O", None]}},
@@ -301,17 +321,19 @@ def test_precision_and_recall_are_counted_over_pairs() -> None:
     assert rows[LISTS] == [2, 1, 1, 2, pytest.approx(1 / 3)]  # marks of H0 and H1
     assert rows[HOLDS][:2] == [0, 0]
     assert rows[IN_PART][:4] == [1, 0, 1, 2]
-    assert rows[ANY][:4] == [4, 1, 1, 2]  # of owners nothing is an exact name
+    assert rows[BY_LINE][:4] == [2, 1, 1, 2]
+    assert rows[ANY][:4] == [5, 1, 1, 2]  # of owners nothing is an exact name
     assert rows[LOOSELY][1:4] == [2, 2, 2]
     missed = {row["head"]: row for row in pair_rows(small(), True)}
     assert missed["L0H2"]["named"] == []
     assert not missed["L0H2"]["nameable"]
     assert missed["L0H2"]["entries"] == [["names", "", 0.1, []]]
-    assert missed["L0H0"]["named"] == [LISTS]
+    assert missed["L0H0"]["named"] == [LISTS, BY_LINE]
     assert [(row["head"], row["relation"]) for row in pair_rows(small(), False)] == [
         ("L0H2", "subject"),
         ("L0H1", "mark"),
         ("L0H1", "copy"),
+        ("L0H1", "mention"),
     ]
 
 

@@ -198,7 +198,7 @@ def _beyond(found: Any) -> list[str]:
     [(range(2), (8.0,)), pytest.param(range(20), (0.0, 3.0, 8.0), marks=pytest.mark.exhaustive)],
     ids=["2 models", "20 models"],
 )
-def test_random_models_have_no_entries_for_the_tokens_of_other_documents(
+def test_random_models_have_no_entries_or_lines_for_the_tokens_of_other_documents(
     monkeypatch: pytest.MonkeyPatch, seeds: range, ranges: tuple[float, ...]
 ) -> None:
     """A random model favours some tokens by its embeddings; of other tokens nothing is true."""
@@ -209,7 +209,7 @@ def test_random_models_have_no_entries_for_the_tokens_of_other_documents(
     ids = [tokenizer(text).input_ids for text in stories]
     texts = [tuple(x[:96]) for x in ids[:40]]
     others = {text: (text[0], *(x * 2)[100:195]) for text, x in zip(texts, ids[40:], strict=True)}
-    named = n_heads = 0
+    named = lined = n_heads = 0
 
     def swapped(model: Any, window: TextWindow, *rest: Any) -> None:
         read_rows(model, replace(window, ids=others[window.ids][: len(window.ids)]), *rest)
@@ -222,4 +222,6 @@ def test_random_models_have_no_entries_for_the_tokens_of_other_documents(
                 size: dict[str, Any] = {"n_documents": 40, "n_queries": 16}
                 found = interp.profile(model, texts, effects=False, **size)
             named, n_heads = named + len(_beyond(found)), n_heads + len(found.descriptions)
+            lined += sum(bool(x["lines"]) for x in found.descriptions)
     assert named <= 0.05 * n_heads, named
+    assert lined <= 0.05 * n_heads, lined

@@ -17,7 +17,7 @@ function onText(model, i, label, found) {
   for (const [name, value] of Object.entries(found.facts ?? {})) add(words(name), ...fact(value));
   const controls = shares(model, i, CONTROLS);
   const shown = new Set([...RUNGS, ...CONTROLS].map(([name]) => name));
-  const numbers = scores(model, i, label, (metric) => metric.group === "text" && !shown.has(metric.name) && !metric.name.startsWith("entry:"));
+  const numbers = scores(model, i, label, (metric) => metric.group === "text" && !shown.has(metric.name) && !/^(entry|line):/.test(metric.name));
   if (controls.length + numbers.length) {
     const more = make("details", {}, make("summary", {}, "Controls and further numbers on this text"));
     if (controls.length) more.append(make("p", {}, "Descriptions that should fail; share of the pattern explained"), shareTable(["", "", "95 % interval"], controls));

@@ -40,6 +40,7 @@ _KNOWN = {
     "status",
     "sentence",
     "entries",
+    "lines",
     "mixed",
     "score_name",
     "behaviours",
@@ -118,7 +119,7 @@ def profile_table(found: TextProfile, name: str) -> HeadTable:
                 "n": int(row["n"]) if math.isfinite(score) else 0,
             }
         )
-        ruled = metric.startswith("entry:")
+        ruled = metric.startswith(("entry:", "line:"))
         about[name, metric] = {
             "content_hash": weights,
             "sign": texts.get(metric, ""),
