@@ -4,7 +4,7 @@
     python -m benchmarks.ground_truth --null      # only how often there is a false circuit
     python -m benchmarks.ground_truth --roles     # only the roles of heads
     python -m benchmarks.ground_truth --sets      # only the smallest sets, and what matters
-    python -m benchmarks.ground_truth --sets --model FOLDER --tasks ioi   # of a model in a folder
+    python -m benchmarks.ground_truth --sets --model MODEL --tasks ioi  # of an unknown circuit
     python -m benchmarks.ground_truth --peers FOLDER   # only other packages (ground_truth_peers)
     python -m benchmarks.ground_truth --page      # only write the page from the stored rows
 
@@ -16,6 +16,7 @@ last one stopped. Writes ground_truth.md.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -27,16 +28,17 @@ from scipy.stats import rankdata
 
 import interp
 from benchmarks.ground_truth_null import null_rows
-from benchmarks.ground_truth_page import CLASSES, IN_FOLDER, ground_truth_page
+from benchmarks.ground_truth_page import CLASSES, UNKNOWN, ground_truth_page
 from benchmarks.ground_truth_peers import peer_results
 from benchmarks.ground_truth_roles import NAMES, role_row
 from benchmarks.ground_truth_sets import (
-    OF_FOLDER,
     OF_TRAINED,
+    OF_UNKNOWN,
     PAIRS,
+    PAIRS_OF,
     Known,
-    folder_row,
     set_row,
+    unknown_row,
 )
 from benchmarks.ground_truth_sets import SEEDS as SET_SEEDS
 from benchmarks.rounded import rounded
@@ -303,20 +305,19 @@ class Case:
             return row | {"note": str(error)}
 
 
-def folder_rows(
-    model: Path, tasks: Sequence[str], done: Collection[tuple]
+def unknown_rows(
+    model: str, tasks: Sequence[str], done: Collection[tuple]
 ) -> Iterator[dict[str, Any]]:
     """Measure the sets of a model of which no circuit is known, but for rows that are there."""
-    for name in tasks:
-        for seed in range(OF_FOLDER):
-            row = {"class": "sets", "of": IN_FOLDER, "model": model.name, "task": name}
-            row |= {"method": "sets", "seed": seed, "pairs": PAIRS}
-            if tuple(row[key] for key in KEYS) in done:
-                continue
-            try:
-                yield row | folder_row(str(model), name, seed)
-            except InterpError as error:
-                yield row | {"note": str(error)}
+    for seed, name in itertools.product(range(OF_UNKNOWN), tasks):
+        row = {"class": "sets", "of": UNKNOWN, "model": Path(model).name, "task": name}
+        row |= {"method": "sets", "seed": seed, "pairs": PAIRS_OF.get(name, PAIRS)}
+        if tuple(row[key] for key in KEYS) in done:
+            continue
+        try:
+            yield row | unknown_row(model, name, seed)
+        except InterpError as error:
+            yield row | {"note": str(error)}
 
 
 def arguments() -> argparse.Namespace:
@@ -329,7 +330,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--null", action="store_true", help="measure only false circuits")
     parser.add_argument("--roles", action="store_true", help="measure only roles of heads")
     parser.add_argument("--sets", action="store_true", help="measure only sets")
-    parser.add_argument("--model", type=Path, help="with --sets: measure only this folder's model")
+    parser.add_argument("--model", help="with --sets: measure only this model, as unknown")
     parser.add_argument("--tasks", default="ioi", help="its tasks, separated by commas")
     parser.add_argument("--peers", type=Path, help="folder of environments of other packages")
     parser.add_argument("--page", action="store_true", help="measure nothing")
@@ -361,7 +362,7 @@ def main() -> None:
             rows.append(role_row(source))
             write()
             print(source, "roles", flush=True)
-    for row in folder_rows(given.model, given.tasks.split(","), done) if given.model else ():
+    for row in unknown_rows(given.model, given.tasks.split(","), done) if given.model else ():
         rows.append(row)
         write()
     nothing = given.page or given.null or given.roles or given.model

@@ -15,8 +15,8 @@ from interp.core.intervals import share_interval
 from interp.core.statistics import percentile_interval
 
 CLASSES = ("trained", "programs", "planted", "joined programs")
-IN_FOLDER = "in a folder"
-OF_SETS = (*CLASSES, IN_FOLDER)
+UNKNOWN = "circuit unknown"
+OF_SETS = (*CLASSES, UNKNOWN)
 DEFAULT = "verified_edges"
 ABOUT = """# Ground truth: circuit methods on models whose circuit is known
 

@@ -32,6 +32,7 @@ from interp.circuits.edge_run import EdgeRun
 from interp.circuits.node_outputs import paired_outputs
 from interp.circuits.reader_inputs import ReaderGroup
 from interp.circuits.residual_graph import ResidualGraph
+from interp.circuits.shared_prefix import LaterPositions, later_positions
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.core.interrupts import held
 from interp.model.hooks.inference import in_this_thread, inference
@@ -40,6 +41,9 @@ from interp.model.precision import why_inexact
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+_SAME = 1e-5  # relative to the largest logit: largest change by running on some positions only
+# of a model that takes no cache, or not in this form; it then runs on all positions
+_FAILURES = (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError)
 _TOLERANCE = 1e-3  # relative to the largest logit: float32 sums in another order
 
 
@@ -58,7 +62,8 @@ class EdgeForward:
 
     Attributes:
         forwards: Number of forward passes of the model, over the whole batch; interrupted parts of
-            a pass are not counted separately.
+            a pass are not counted separately, nor the four passes at most that test whether the
+            positions that both prompts share can be left out.
 
     Raises:
         UnreadableAttention: The model does not have such a graph; the message gives the reason.
@@ -83,6 +88,7 @@ class EdgeForward:
         self.base, self.other = paired_outputs(graph, clean, corrupted)
         self.wanted: Wanted | None = None
         self.reuse = Reuse()
+        self.later: LaterPositions | None = None
         self.checked = False
         self.forwards = 2
         self.outputs: dict[str, Any] = {}  # by module, what it returned, if it can be kept
@@ -97,6 +103,26 @@ class EdgeForward:
             some = None if columns is None else torch.tensor(list(columns), device=device)
             self.wanted = Wanted(torch.tensor(flat, device=device), (batch, pos), some)
             self.reuse = reuse_of(self.model)
+            self._leave_shared_out()
+
+    def _leave_shared_out(self) -> None:
+        """Run on the positions in which the prompts differ, if that gives the logits of both."""
+        wanted, full, forwards = self.wanted, self.graph.full()[None], self.forwards
+        assert wanted is not None
+        full[:, ::2] = 0  # every second reader reads the other run
+        try:
+            later = later_positions(self, self.inputs)
+            if later is not None:
+                known = [self.base.logits, self._logits(full, "exact", whole=True)]
+                self.later = later
+                with torch.no_grad():
+                    got = [later.padded(self.model.run(later.inputs))]
+                got.append(self._logits(full, "exact", whole=True))
+                alike = [_alike(*map(wanted.of, both)) for both in zip(got, known, strict=True)]
+                self.later = later if all(alike) else None
+        except _FAILURES:
+            self.later = None
+        self.forwards = forwards
 
     def run(
         self,
@@ -130,23 +156,26 @@ class EdgeForward:
         if self.wanted is None or self.reuse.unembedding is None:
             return None
         logits = self._logits(masks, norm, whole=False)
-        read = pick(logits, self.wanted, self.reuse, len(masks))
+        wanted = self.wanted if self.later is None or norm == "freeze" else self.later.wanted
+        read = pick(logits, wanted, self.reuse, len(masks))
         return read.reshape(len(masks), -1, read.shape[-1])
 
     def _logits(self, mask: Float[Tensor, "copy reader writer"], norm: str, *, whole: bool) -> Any:
         mask = mask.to(self.base.out)
         copies, batch = len(mask), self.base.out.shape[0]
+        later = None if norm == "freeze" else self.later  # whose scales are those of all positions
+        part = self if later is None else later
         inputs = {
             k: tiled(v, copies) if isinstance(v, Tensor) and v.dim() and v.shape[0] == batch else v
-            for k, v in self.inputs.items()
+            for k, v in part.inputs.items()
         }
         norms = self.hold_norms() if norm == "freeze" else {}
         # with frozen norms, and in the check, what a node writes is replaced where it is read
-        run = EdgeRun(self, mask, norms, in_place=self.checked and not norms, whole=whole)
+        run = EdgeRun(part, mask, norms, in_place=self.checked and not norms, whole=whole)
         with torch.no_grad(), inference(self.model.module), run.hooked():
             logits = self.model.run(inputs)
         self.forwards += copies
-        return logits
+        return logits if later is None or not whole else later.padded(logits)
 
     @held()
     def hold_norms(self) -> dict[nn.Module, tuple[NormRole, Tensor]]:
@@ -183,6 +212,10 @@ class EdgeForward:
                     self.model.dtype, "something outside the residual graph reads the stream"
                 )
             )
+
+
+def _alike(got: Tensor, known: Tensor) -> bool:
+    return float((got - known).abs().max()) <= _SAME * float(known.abs().max())
 
 
 class SoftEdges:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +19,12 @@ import torch
 from torch import Tensor, nn
 
 from interp.causal.game.patching import rebuilt, restricted, tensors_in, tiled
-from interp.circuits.attention_parts import AttentionTensors, attention_tensors, set_parts
+from interp.circuits.attention_parts import attention_tensors, set_parts
+from interp.circuits.distinct_inputs import DistinctInputs
 from interp.circuits.node_outputs import z_of_heads
 from interp.circuits.reader_inputs import MixedRuns, ReaderGroup, ReaderInputs
 from interp.circuits.residual_graph import Layer, Reader
-from interp.circuits.stream_hooks import replace_first, replaced_blocks, watched
+from interp.circuits.stream_hooks import one_copy, replace_first, replaced_blocks, watched
 from interp.core.errors import UnreadableAttention
 from interp.core.interrupts import holding
 from interp.model.calls.call import Call
@@ -32,11 +34,9 @@ from interp.model.locate.find_sites import first_tensor
 from interp.model.locate.head_outputs import HeadOutputs
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
 
     from interp.attribution.roles import NormRole
-
-_KEPT = 8  # times the stream: largest size of a block's output that is kept
 
 
 class _Stop(Exception):
@@ -44,7 +44,7 @@ class _Stop(Exception):
 
 
 class EdgeRun(ReaderInputs):
-    """Forward pass under masks."""
+    """Forward pass under masks; it ends after the layer `until`, if one is given."""
 
     def __init__(
         self,
@@ -54,8 +54,10 @@ class EdgeRun(ReaderInputs):
         *,
         in_place: bool = False,
         whole: bool = True,
+        until: int | None = None,
     ) -> None:
         super().__init__(edges, mask, norms)
+        self.until = until
         self.whole = whole  # whether the positions that are not read have logits, of 0
         base = edges.base
         self.gone = torch.zeros(len(mask), base.out.shape[2], dtype=torch.bool)
@@ -72,12 +74,14 @@ class EdgeRun(ReaderInputs):
             self.mask = mask.masked_fill(idle.to(mask.device), 1.0)
         self.groups = self._groups()
         layers = len(self.graph.layers)
-        # with replaced writers alone, nobody reads what the others write one by one
-        self.recorded = max(self.groups, default=-1) if in_place else layers
+        read_alone = in_place and not self.graph.norms
+        # writers whose outputs in this run are read one by one
+        self.recorded = self._recorded(self.groups, self.gone.shape[1], every=not read_alone)
         self.start = min([*self.groups, *self._layers_of_gone()], default=layers)
         self.mode = "live"
         self.found: Any = None
-        self.parts: dict[int, dict[Reader, Any]] = {}  # tensors of attention, or z of whole layers
+        # by copies of which it is exchanged: a query, key or value; z in whole layers
+        self.parts: dict[int, dict[Reader, list[tuple[Any, Tensor]]]] = {}
         self.mlps: dict[int, Tensor] = {}
         self.outputs: dict[int, HeadOutputs] = {}
         self.unread = self.gone.all(0)  # writers that nobody reads from this run
@@ -125,17 +129,25 @@ class EdgeRun(ReaderInputs):
             for norm in self.norms:
                 stack.callback(norm.register_forward_hook(in_this_thread(self._norm)).remove)
             stack.enter_context(watched(self.graph, self))
-            stack.enter_context(self._only_read())
-            stack.enter_context(replaced_blocks(self.graph, self._block, self._visit, self._read()))
             self._restrict(stack)
-            yield
+            stack.enter_context(self._only_read())
+            among, fused = self._read()
+            stack.enter_context(
+                replaced_blocks(self.graph, self._block, self._visit, among, fused=fused)
+            )
+            with suppress(_Stop):  # after the layer `until`
+                yield
 
-    def _read(self) -> frozenset[str]:
-        """Return the modules of attention of which a head's inputs are exchanged."""
+    def _read(self) -> tuple[frozenset[str], bool]:
+        """Return the attentions of which a head's inputs are exchanged, and if no kernel need run.
+
+        The output of such an attention is computed from the exchanged inputs.
+        """
         layers = self.graph.layers
         orders = [i for i in self.groups if i < len(layers) and not layers[i].whole]
-        heads = [i for i in orders if any(g.readers[0].kind == "head" for g in self.groups[i])]
-        return frozenset(layers[i].site.module for i in heads)
+        some = [layers[i] for i in orders if self.groups[i][0].readers[0].kind == "head"]
+        fused = not any(x.site.watched or x.site.recorded or x.parallel for x in some)
+        return frozenset(x.site.module for x in some), fused
 
     @contextmanager
     def _only_read(self) -> Iterator[None]:
@@ -162,27 +174,39 @@ class EdgeRun(ReaderInputs):
         if kept is None:
             out = own(*args, **kwargs)
             if self.mode == "live" and path not in self.edges.outputs:
-                self.edges.outputs[path] = self._one_copy(out)
+                self._record(path, out)
             return out
         if path == layer.site.module:
             self._from_other(self.graph.heads_of(layer))
         return rebuilt(kept, iter([tiled(x, self.copies).clone() for x in tensors_in(kept)]))
+
+    def _record(self, path: str, out: Any) -> None:
+        copies = self.copies
+        self.edges.outputs[path] = one_copy(out, copies * self.edges.base.out.shape[0], copies)
 
     def _from_other(self, writers: slice) -> None:
         for u in range(writers.start, writers.stop):
             self.live[u] = self.edges.other.out[None, :, :, u]
 
     def _restrict(self, stack: ExitStack) -> None:
-        """Compute the logits only at the positions that are read."""
+        """Compute the logits, and the end of the last block, only at positions that are read."""
         wanted, reuse = self.edges.wanted, self.edges.reuse
         if wanted is None or reuse.unembedding is None:
             return
-        last = self.graph.model.module.get_submodule(reuse.unembedding)
+        module_of = self.graph.model.module.get_submodule
         shape = (self.copies * wanted.shape[0], wanted.shape[1])
         columns = None if self.whole or not reuse.columns else wanted.columns
         rows = wanted.copies(self.copies)
-        forward = restricted(last, shape, rows, scatter=self.whole, columns=columns)
-        stack.enter_context(replaced(last, forward))
+        for name in (*reuse.tail, reuse.unembedding):
+            part, ends = module_of(name), name == reuse.unembedding
+            forward = restricted(
+                part,
+                shape,
+                rows if ends else rows.unique(),
+                scatter=self.whole or not ends,
+                columns=columns if ends else None,
+            )
+            stack.enter_context(replaced(part, forward))
 
     def _block(self, layer: Layer, own: Callable[..., Any]) -> Callable[..., Any]:
         groups = self.groups.get(layer.order, [])
@@ -200,26 +224,43 @@ class EdgeRun(ReaderInputs):
             elif bool(self.unread[self._writers(layer)].all()):
                 out = self._replaced_block(layer, x, own, args, kwargs)
             else:
-                by_reader: dict[Reader, Any] = {}
-                for mode, chosen in (("heads", heads), ("mlp", beside)):
-                    for group, read in self._inputs(chosen, x):
-                        result = self._until(mode, own, replace_first((args, kwargs), x, read))
-                        if mode == "mlp":
-                            self.mlps[layer.order] = result
-                        else:
-                            for reader in group.readers:
-                                by_reader[reader] = result
-                self.parts[layer.order] = by_reader
+                self._read_heads(layer, heads, x, own, (args, kwargs))
+                for group, read in self._inputs(beside, x):
+                    given = replace_first((args, kwargs), x, read)
+                    self.mlps[layer.order] = self._until("mlp", own, given, group)
                 out = own(*args, **kwargs)
+            if layer.order == self.until:
+                raise _Stop
             if last and ends:
                 left = first_tensor(out)
                 assert left is not None
-                for _, read in self._inputs(ends, left):
+                for group, read in self._inputs(ends, left):
                     out = replace_first(out, left, read)
-                self.freezing = True  # until the end of the run, where only the final norm remains
+                    self.freezing = self._held(group)  # to the end: only the final norm remains
             return out
 
         return forward
+
+    def _read_heads(
+        self,
+        layer: Layer,
+        groups: list[ReaderGroup],
+        x: Tensor,
+        own: Callable[..., Any],
+        given: tuple[tuple, dict],
+    ) -> None:
+        """Run a block on the exchanged inputs of its heads, and keep what each contributes."""
+        inputs, every = self._inputs(groups, x), slice(None)
+        at_once = DistinctInputs(self.copies, x, given, partial(self._until, "heads", own))
+        if groups and not layer.whole and not self.mask.requires_grad and at_once.fits():
+            self.parts[layer.order] = at_once.read(inputs)
+            return
+        for group, read in inputs:
+            result = self._until("heads", own, replace_first(given, x, read), group)
+            for reader in group.readers:
+                z = z_of_heads(layer, result) if layer.whole else getattr(result, reader.part)
+                part = self._shaped(z[:, :, reader.head] if layer.whole else z[:, reader.head])
+                self.parts.setdefault(layer.order, {})[reader] = [(every, part.clone())]
 
     def _writers(self, layer: Layer) -> slice:
         heads = self.graph.heads_of(layer)
@@ -232,9 +273,11 @@ class EdgeRun(ReaderInputs):
         known, other = self.edges.outputs, self.edges.other
         if layer.block not in known:
             out = own(*args, **kwargs)
-            if len(tensors_in(out)) == 1:  # nothing else that could depend on the input
-                known[layer.block] = self._one_copy(out)
-            return out
+            if len(tensors_in(out)) != 1:  # something else, which could depend on the input
+                return out
+            self._record(layer.block, out)
+            if known[layer.block] is None:
+                return out
         kept = known[layer.block]
         if kept is None or len(tensors_in(kept)) > 1:
             return own(*args, **kwargs)
@@ -247,7 +290,7 @@ class EdgeRun(ReaderInputs):
         known, copies = self.edges.outputs, self.copies
         if layer.block not in known:
             out = own(*args, **kwargs)
-            known[layer.block] = self._one_copy(out)
+            self._record(layer.block, out)
             if known[layer.block] is None:
                 return out
         kept = known[layer.block]
@@ -257,21 +300,15 @@ class EdgeRun(ReaderInputs):
         # a part that the next block may change in place is a copy
         return rebuilt(kept, iter([tiled(x, copies).clone() for x in (left, *rest)]))
 
-    def _one_copy(self, out: Any) -> Any:
-        """Return the part of a block's output that belongs to one copy, if it can be kept."""
-        tensors, batch = tensors_in(out), self.edges.base.out.shape[0]
-        rows = self.copies * batch
-        parts = out if isinstance(out, tuple) else (out,)
-        fits = all(x is None or isinstance(x, Tensor) for x in parts)  # no cache, no mapping
-        fits &= all(x.dim() and x.shape[0] == rows for x in tensors)
-        most = _KEPT * tensors[0].numel()
-        if not fits or sum(x.numel() for x in tensors) > most:
-            return None
-        return rebuilt(out, iter([x[:batch].clone() for x in tensors]))
-
-    def _until(self, mode: str, own: Callable[..., Any], given: tuple[tuple, dict]) -> Any:
-        """Run a block on another input until its attention, or its MLP, has been read."""
-        self.mode, self.freezing = mode, bool(self.norms)
+    def _until(
+        self,
+        mode: str,
+        own: Callable[..., Any],
+        given: tuple[tuple, dict],
+        group: ReaderGroup | None = None,
+    ) -> Any:
+        """Run a block on the input of a group until its attention, or its MLP, has been read."""
+        self.mode, self.freezing = mode, self._held(group)
         try:
             own(*given[0], **given[1])
         except _Stop:
@@ -283,13 +320,24 @@ class EdgeRun(ReaderInputs):
             f"{self.graph.model.name}: a block ran without its inputs being read"
         )
 
+    def _held(self, group: ReaderGroup | None) -> Bool[Tensor, " copy"] | bool:
+        """Return the copies in which the norm before a group keeps its scale: those it exchanges.
+
+        Without a group all copies at hand are exchanged.
+        """
+        return group.mask.ne(1).any(1) if self.norms and group is not None else bool(self.norms)
+
     def _norm(self, module: nn.Module, args: tuple, output: Tensor) -> Tensor | None:
-        if not self.freezing:
+        if self.freezing is False:
             return None
         role, scale = self.norms[module]
         x = args[0]
         rows = tiled(scale, x.shape[0] // scale.shape[0])
-        return (rows * role.direction(x) + role.norm.bias.to(x).reshape(role.shape)).to(x.dtype)
+        new = (rows * role.direction(x) + role.norm.bias.to(x).reshape(role.shape)).to(x.dtype)
+        if self.freezing is True:
+            return new
+        where = self.freezing.reshape(-1, *[1] * x.dim())
+        return torch.where(where, self._shaped(new), self._shaped(output)).flatten(0, 1)
 
     # --- hooks ----------------------------------------------------------------------------------
 
@@ -303,13 +351,17 @@ class EdgeRun(ReaderInputs):
         by_reader = self.parts.get(order)
         if by_reader:
             actual = attention_tensors(call, site)
-            changed = {p: getattr(actual, p).clone() for p in ("q", "k", "v")}
+            changed = {
+                part: getattr(actual, part).clone()
+                for part in dict.fromkeys(reader.part for reader in by_reader)
+            }
             for reader, parts in by_reader.items():
-                changed[reader.part][:, reader.head] = getattr(parts, reader.part)[:, reader.head]
-            set_parts(self.graph.model, site, call, AttentionTensors(**changed))
+                for copies, part in parts:
+                    self._shaped(changed[reader.part])[copies, :, reader.head] = part
+            set_parts(self.graph.model, site, call, replace(actual, **changed))
 
     def _shaped(self, x: Tensor) -> Tensor:
-        return x.reshape(self.copies, -1, *x.shape[1:])
+        return x.unflatten(0, (self.copies, -1))
 
     def pre(self, layer: Layer, x: Tensor) -> Tensor | None:
         """Replace the embeddings where no reader reads them from this run."""
@@ -331,13 +383,13 @@ class EdgeRun(ReaderInputs):
         new = None
         if layer.whole and (by_reader := self.parts.get(layer.order)):
             x = new = x.clone()
-            for reader, z in by_reader.items():
-                z_of_heads(layer, new)[:, :, reader.head] = z_of_heads(layer, z)[:, :, reader.head]
+            for reader, [(_, z)] in by_reader.items():
+                z_of_heads(layer, new)[:, :, reader.head] = z.flatten(0, 1)
         if bool(gone.any()):
             width = gone.repeat_interleave(x.shape[-1] // n, 1).to(x.device)[:, None, None]
             x = torch.where(width, self.edges.other.z[layer.order][None].to(x), self._shaped(x))
             x = new = x.flatten(0, 1)
-        if layer.order <= self.recorded:
+        if bool(self.recorded[first : first + n].any()):
             out = self._shaped(self.outputs[layer.order].added(z_of_heads(layer, x)))
             for h in range(n):
                 self.live[first + h] = out[:, :, :, h]
@@ -348,13 +400,27 @@ class EdgeRun(ReaderInputs):
         if self.mode != "live":
             return None
         groups = [g for g in self.groups.get(layer.order, []) if g.readers[0].kind == "mlp"]
-        for _, read in self._inputs(groups, x):
-            self.freezing = bool(self.norms)
+        for group, read in self._inputs(groups, x):
+            self.freezing = self._held(group)
             return read
         return None
 
     def mlp(self, layer: Layer, x: Tensor) -> Tensor | None:
-        """Record the output of an MLP in this run, and replace it where its input was patched."""
+        """Record the output of an MLP in this run, and replace it where its input was patched.
+
+        Where the MLP runs at some positions only, the output at the others is 0.
+        """
+        shape = (self.copies * self.edges.base.out.shape[0], self.edges.base.out.shape[1])
+        if tuple(x.shape[:2]) == shape:
+            return self._of_mlp(layer, x)
+        assert self.edges.wanted is not None
+        rows = self.edges.wanted.copies(self.copies).unique()
+        full = x.new_zeros(shape[0] * shape[1], x.shape[-1])
+        full[rows] = x[0]
+        new = self._of_mlp(layer, full.reshape(*shape, -1))
+        return None if new is None else new.flatten(0, 1)[rows]
+
+    def _of_mlp(self, layer: Layer, x: Tensor) -> Tensor | None:
         if self.mode == "mlp":
             self.found = x.clone()
             raise _Stop
@@ -365,7 +431,7 @@ class EdgeRun(ReaderInputs):
         new = self.mlps.get(layer.order)
         if bool(self.gone[:, at].any()):
             new = self._replaced(at, x if new is None else new)
-        if layer.order <= self.recorded:
+        if bool(self.recorded[at]):
             mine = x.clone() if new is None else new  # some families add attention to it in place
             self.live[at] = self._shaped(mine)
         return None if new is None else new.clone()

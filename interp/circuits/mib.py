@@ -94,8 +94,10 @@ def mib_fields(document: Mapping[str, Any]) -> dict[str, Any]:
         by_edge = any("score" in held for held in edges.values())
         score = [_number(nodes[name].get("score")) for name in writers]
         edge_score = [_number(held.get("score", held["in_graph"])) for held in edges.values()]
-        inside = [name for name in writers if nodes[name]["in_graph"]]
+        inside = [_ours(name) for name in writers if nodes[name]["in_graph"]]
         kept = [pair for pair, held in zip(pairs, edges.values(), strict=True) if held["in_graph"]]
+        ends = {*inside, "logits"}
+        cut = {x for x in pairs if {x[0], x[1].partition(".")[0]} <= ends}.difference(kept)
         return {
             "model": "",
             "n_layers": int(cfg["n_layers"]),
@@ -110,7 +112,8 @@ def mib_fields(document: Mapping[str, Any]) -> dict[str, Any]:
             "sem": np.full(len(writers), math.nan),
             "edges": tuple(pairs) if by_edge else (),
             "edge_score": np.array(edge_score if by_edge else [], float),
-            "roles": {"in the file's circuit": tuple(_ours(name) for name in inside)},
+            "roles": {"in the file's circuit": tuple(inside)},
+            "tables": {"file_edges": [{"from": x, "to": y} for x, y in kept]} if cut else {},
             "notes": (f"a file of MIB: {len(inside)} nodes and {len(kept)} edges in its circuit",),
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:

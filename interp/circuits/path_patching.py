@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import os
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -117,7 +118,7 @@ class _Paths:
 
     def __init__(self, graph: ResidualGraph, batch: ContrastBatch, value: Any, mlps: str) -> None:
         self.graph, self.value, self.mlps = graph, value, mlps
-        self.edges = EdgeForward(graph, batch.clean, batch.corrupted)
+        self.edges = EdgeForward(graph, batch.clean, batch.corrupted, read_at=batch.read_at)
         self.passes = self.edges.forwards
 
     def effect(self, route: Route) -> Float[Tensor, " batch"]:
@@ -133,7 +134,7 @@ class _Paths:
                 for node in nodes
             }
         readers = route.hops[-1]
-        logits, _ = self._run(readers, self._with_mlps(changed, readers))
+        logits, _ = self._run(readers, self._with_mlps(changed, readers), ends=True)
         return self.value(self.edges.base.logits) - self.value(logits)
 
     def _with_mlps(
@@ -153,9 +154,12 @@ class _Paths:
         return written
 
     def _run(
-        self, readers: Sequence[Reader], changed: Mapping[str, Tensor]
+        self, readers: Sequence[Reader], changed: Mapping[str, Tensor], *, ends: bool = False
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Run on the clean prompts, while some readers read changed writers."""
+        """Run on the clean prompts, while some readers read changed writers.
+
+        Unless the route ends there, the run stops after the last reader's block.
+        """
         graph, base = self.graph, self.edges.base
         out, mask = base.out.clone(), graph.full()
         for name, value in changed.items():
@@ -164,15 +168,25 @@ class _Paths:
             for reader in readers:
                 if at < reader.n_before:
                     mask[graph.reader_index[reader.name], at] = 0
-        delta = graph.changes(out, base.out).cumsum(2)
+        moved = sorted(graph.index[name] for name in changed)
+        if graph.norms:  # through a norm, a change stands at the last of its heads
+            moved = list(range(out.shape[2]))
+            changes = graph.changes(out, base.out)
+        else:
+            changes = out[:, :, moved] - base.out[:, :, moved]
+        delta = changes.cumsum(2)
         streams = list(base.streams)
         for reader in readers:
             pair = list(streams[reader.order])
-            pair[reader.kind == "mlp"] = base.read(reader) + delta[:, :, reader.n_before - 1]
+            before = bisect_left(moved, reader.n_before)
+            if before:
+                pair[reader.kind == "mlp"] = base.read(reader) + delta[:, :, before - 1]
             streams[reader.order] = (pair[0], pair[1])
         edges = copy.copy(self.edges)
         edges.other = replace(base, out=out, streams=tuple(streams))
-        run = EdgeRun(edges, mask.to(out)[None], {})
+        last = max(reader.order for reader in readers)
+        run = EdgeRun(edges, mask.to(out)[None], {}, until=None if ends else last)
+        logits = base.logits
         with torch.no_grad(), inference(graph.model.module), run.hooked():
             logits = graph.model.run(edges.inputs)
         self.passes += 1

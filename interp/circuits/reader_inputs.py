@@ -16,7 +16,7 @@ from interp.circuits.residual_graph import Reader, ResidualGraph
 from interp.circuits.stream_hooks import Watch
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
 
     from interp.attribution.roles import NormRole
 
@@ -49,7 +49,7 @@ class ReaderInputs(Watch):
     Attributes:
         live: Outputs of writers in this run, `[copy or 1, batch, pos, d_model]`, by number; those
             of the base run before a writer has run.
-        freezing: True while the norms in `norms` keep their scales.
+        freezing: True while the norms in `norms` keep their scales, or the copies in which they do.
     """
 
     def __init__(
@@ -59,7 +59,8 @@ class ReaderInputs(Watch):
         norms: Mapping[nn.Module, tuple[NormRole, Tensor]],
     ) -> None:
         self.edges, self.graph, self.mask = edges, edges.graph, mask
-        self.copies, self.norms, self.freezing = len(mask), norms, False
+        self.copies, self.norms = len(mask), norms
+        self.freezing: Bool[Tensor, " copy"] | bool = False
         out = edges.base.out
         self.live: dict[int, Tensor] = {i: out[None, :, :, i] for i in range(out.shape[2])}
 
@@ -69,16 +70,31 @@ class ReaderInputs(Watch):
         """Yield the input of each group, given the residual stream of this run."""
         if not groups:
             return
-        ones = torch.stack([g.mask.ne(0).any(0) for g in groups]).any(0)
-        zeros = torch.stack([g.mask.ne(1).any(0) for g in groups]).any(0)
-        from_live = int(zeros.sum()) <= int(ones.sum())
-        changed = zeros if from_live else ones
+        from_live, changed = self._changed(groups)
         weights = torch.stack([1 - g.mask if from_live else -g.mask for g in groups])
         for norm in self.graph.norms:
             changed[norm.heads] = False
         wanted = changed.nonzero().flatten().tolist()
         sums = self._sums(groups, weights, wanted, live if from_live else None)
         yield from self._with_norms(sums, weights, from_live)
+
+    def _changed(self, groups: list[ReaderGroup]) -> tuple[bool, Bool[Tensor, " writer"]]:
+        """Return True if inputs are made from this run's stream, and the writers that change it."""
+        ones = torch.stack([g.mask.ne(0).any(0) for g in groups]).any(0)
+        zeros = torch.stack([g.mask.ne(1).any(0) for g in groups]).any(0)
+        from_live = int(zeros.sum()) <= int(ones.sum())
+        return from_live, zeros if from_live else ones
+
+    def _recorded(
+        self, groups: Mapping[int, list[ReaderGroup]], writers: int, *, every: bool
+    ) -> Bool[Tensor, " writer"]:
+        """Return the writers whose outputs some group reads one by one, or all of them."""
+        recorded = torch.full((writers,), every)
+        for some in groups.values():
+            for kind in dict.fromkeys(g.readers[0].kind for g in some):
+                changed = self._changed([g for g in some if g.readers[0].kind == kind])[1].cpu()
+                recorded[: len(changed)] |= changed
+        return recorded
 
     def _sums(
         self,

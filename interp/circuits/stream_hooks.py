@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     Seen = Callable[[Layer, Float[Tensor, "batch pos width"]], Tensor | None]
 
 
+KEPT = 8  # times the stream: largest size of a block's output that is kept
+
+
 class Watcher(Protocol):
     """Callbacks for each place in a layer; a returned tensor replaces the observed one."""
 
@@ -131,26 +134,43 @@ def replaced_blocks(
     forward: Callable[[Layer, Callable[..., Any]], Callable[..., Any]],
     visit: Visit,
     among: Collection[str],
+    *,
+    fused: bool = False,
 ) -> Iterator[None]:
-    """Replace the forward of every block, and visit some attention modules, within the block."""
+    """Replace the forward of every block, and visit some attention modules, within the block.
+
+    With `fused` their kernels do not run: the visitor assigns the output.
+    """
     model = graph.model
     with ExitStack() as stack:
         for layer in graph.layers:
             block = model.module.get_submodule(layer.block)
             stack.enter_context(replaced(block, forward(layer, forward_here(block))))
         if among:
-            stack.enter_context(model.visited(visit, among=among, stage="mix"))
+            stack.enter_context(model.visited(visit, among=among, stage="mix", fused=fused))
         yield
 
 
 def _rows(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     # OPT and mixtures of experts flatten prompts and positions into rows
-    return x if x.dim() == 3 else x.reshape(*shape, -1)
+    if x.dim() == 3:
+        return x
+    return x.reshape(*(shape if len(x) == shape[0] * shape[1] else (1, len(x))), -1)
 
 
 def replace_first(tree: Any, old: Tensor, new: Tensor) -> Any:
     """Return the same structure with one tensor replaced."""
     return rebuilt(tree, iter([new if x is old else x for x in tensors_in(tree)]))
+
+
+def one_copy(out: Any, rows: int, copies: int) -> Any:
+    """Return the part of a module's output that belongs to one copy, if it can be kept."""
+    tensors, parts = tensors_in(out), out if isinstance(out, tuple) else (out,)
+    fits = all(x is None or isinstance(x, torch.Tensor) for x in parts)  # no cache, no mapping
+    fits &= all(x.dim() and x.shape[0] == rows for x in tensors)
+    if not fits or sum(x.numel() for x in tensors) > KEPT * tensors[0].numel():
+        return None
+    return rebuilt(out, iter([x[: rows // copies].clone() for x in tensors]))
 
 
 class NoisyWatch(Watch):

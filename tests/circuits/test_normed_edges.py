@@ -29,6 +29,7 @@ from interp.circuits.residual_graph import ResidualGraph
 
 CLEAN = torch.tensor([[9, 33, 21, 40, 33, 21, 17, 9], [1, 2, 3, 4, 5, 6, 7, 8]])
 CORRUPTED = torch.tensor([[5, 6, 7, 8, 1, 2, 3, 4], [9, 33, 20, 40, 33, 21, 17, 9]])
+READ = ((7,), (7,))  # positions that `value` reads
 NORMED = ("gemma2", "gemma3", "olmo2", "olmo3", "glm4", "exaone4")
 FIRST = ("gemma2", "olmo2")  # a norm before and behind the heads, and only behind them
 EVERY = [name if name in FIRST else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
@@ -244,7 +245,8 @@ def test_what_one_writer_changes_alone_is_measured_in_the_model(name):
 def test_a_path_through_two_hops_equals_plain_hooks(name, few):
     """The second head writes what it makes of the changed input; nothing else reads the first."""
     edges, graph = edges_of(name), edges_of(name).graph
-    paths = _Paths(graph, SimpleNamespace(clean=CLEAN, corrupted=CORRUPTED), value, "freeze")
+    batch = SimpleNamespace(clean=CLEAN, corrupted=CORRUPTED, read_at=READ)
+    paths = _Paths(graph, batch, value, "freeze")
     start = ["L0H1", "L0H3"] if few else ["embed", "L0H0", "L0H1", "L0H3", "mlp0", "L1H0", "mlp1"]
     [route] = routes_of(graph, f"{'+'.join(start)}>2.0.v>logits")
     one = graph.mask([(writer, "L2H0.v") for writer in start]).double()

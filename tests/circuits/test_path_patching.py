@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from circuits.contrasts import induction_pairs
+from circuits.slow_gpt2 import forward
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import interp
@@ -116,6 +117,33 @@ def test_a_frozen_hop_is_one_edge(hooked_gpt2) -> None:
     again = path_patching(model, task, "0.0>2.1.q")
     plain = path_patching(model, task, "0.0>2.1.q", mlps="freeze")
     assert np.abs(again.per_prompt - plain.per_prompt).max() > 1e-4  # MLPs carry a part
+
+
+@pytest.mark.parametrize(
+    ("start", "readers"),
+    [
+        ("embed+L0H0+L0H1+mlp0+L1H0+L1H1", "L1H0.k+L2H0.k"),  # the first reads before L1H0 writes
+        ("L0H1+L1H0", "L1H1.v+L2H1.q+logits"),
+        ("embed+mlp0+L1H1+mlp1", "mlp0+L1H0.q+mlp2"),
+    ],
+)
+def test_readers_read_what_is_written_before_them(hooked_gpt2, start, readers) -> None:
+    """GPT-2 written out: patched edges carry corrupted values, all others live ones."""
+    model, task = hooked_gpt2
+    (batch,) = task.batches()
+    clean, corrupted = (torch.tensor([*p.ids]) for p in (batch.clean, batch.corrupted))
+    writers = start.split("+")
+    names = {r.name for x in readers.split("+") for r in ResidualGraph.of(model).readers_of(x)}
+    with torch.no_grad():
+        base, _ = forward(model.module, clean, lambda writer, reader: True)
+        _, other = forward(model.module, corrupted, lambda writer, reader: True)
+        patched, _ = forward(
+            model.module, clean, lambda w, reader: w not in writers or reader not in names, other
+        )
+    want = (batch.value(base) - batch.value(patched)).numpy()
+    found = path_patching(model, task, f"{start}>{readers}", mlps="freeze")
+    np.testing.assert_allclose(found.per_prompt[0], want, atol=2e-5)
+    assert np.abs(want).max() > 1e-2
 
 
 def test_the_planted_path_carries_everything(planted_induction) -> None:

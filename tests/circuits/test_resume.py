@@ -162,8 +162,10 @@ def test_forwards_do_not_depend_on_those_before(planted_induction, two_length_ta
         return own(x, *args, **kwargs) + 0.01 * len(x)  # as products of other shapes round
 
     with patch.object(block, "forward", forward):
-        first, second = edges.run(masks), edges.run(masks)
-    assert torch.equal(first, second)
+        for some in (masks, torch.zeros_like(graph.full())):  # all blocks from the other run
+            first, second = edges.run(some), edges.run(some)
+            assert torch.equal(first, second)
+            edges = EdgeForward(graph, batch.clean, batch.corrupted)
 
 
 def test_norms_that_are_held_are_counted_once(planted_induction, two_length_task) -> None:

@@ -10,13 +10,17 @@ from beside import STORIES, real
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import interp
+from interp.circuits import find_variables
 from interp.circuits.plan import Plan
 from interp.circuits.tasks import TASKS, make_contrast
+from interp.circuits.tasks.named import story_templates
+from interp.circuits.variables.interchanges import owner_interchanges
 from interp.core.errors import PromptError
 from interp.model.locate.probe import probe
 from training.stories.tokens import train_tokenizer
 
 NAMES = [name for name in TASKS if name.startswith("stories:")]
+PEOPLE = {*story_templates("owner").words["A"]}
 
 
 @pytest.fixture(scope="module")
@@ -92,3 +96,41 @@ def test_a_model_of_stories_does_some_of_it(source: str, name: str) -> None:
     model = interp.load(source)
     mean, sem = make_contrast(model, name, n=64).gap(model)
     assert mean > 3 * sem
+
+
+def test_interchanges_take_the_name_or_which_of_two_names_from_another_story(
+    teller: interp.Model,
+) -> None:
+    rows, other = (owner_interchanges(teller, n=60, seed=seed) for seed in (0, 1))
+    assert {row.variable for row in rows} == {"name", "mention"}
+    assert not {row.base for row in rows} & {row.base for row in other}
+    tokenizer: Any = teller.tokenizer
+    for row in rows:
+        base, source = (
+            [word.strip(".,") for word in tokenizer.decode(ids).replace("<s>", "").split()]
+            for ids in (row.base, row.source)
+        )
+        people = [x for x in dict.fromkeys(base) if x in PEOPLE]
+        others = [x for x in dict.fromkeys(source) if x in PEOPLE]
+        receiver, answer = (tokenizer.decode([x]).strip() for x in (row.base_answer, row.answer))
+        assert not {*people[:2]} & {*others[:2]}
+        assert receiver in people[:2]
+        if row.variable == "name":
+            assert answer in others[:2]
+            # the receivers are named in one order, so the sources tell of a gift in one direction
+            assert others.index(answer) == people.index(receiver)
+        else:
+            assert answer == people[1 - people.index(receiver)]
+            giver = others[people.index(receiver)]
+            assert source.count(giver) > source.count(others[1 - people.index(receiver)])
+
+
+@pytest.mark.slow
+def test_the_layer_that_writes_the_name_is_found_and_an_early_one_is_not() -> None:
+    found = find_variables("bundled:stories", nodes=["L3", "L0"], steps=30)
+    rows = found.to_pandas().set_index(["variable", "place"])
+    assert found.provenance["options"]["pairs"] == "stories:owner"
+    assert rows.loc[("name", "L3"), "finding"] == "found"
+    assert rows.loc[("name", "L3"), "score"] > 0.7
+    assert rows.loc[("name", "L0"), "finding"] == "answers stay"
+    assert rows.loc[("mention", "L0"), "finding"] == "answers stay"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 from jaxtyping import Bool, Int
 
+from interp.bundled import usual_task
 from interp.circuits.identity import model_content
 from interp.circuits.residual_graph import ResidualGraph
 from interp.circuits.steps import advance, counted, following, step
@@ -19,7 +20,7 @@ from interp.circuits.variables.interchanges import (
     INDUCTION,
     Interchange,
     PlacedInterchange,
-    induction_interchanges,
+    drawn_interchanges,
     place_interchanges,
     read_interchanges,
 )
@@ -29,7 +30,7 @@ from interp.circuits.variables.places import (
     InterchangeRuns,
     Subspace,
     dictionary_place,
-    places_of,
+    placed_at,
 )
 from interp.circuits.variables.rows import (
     LEAST_TEMPLATES,
@@ -85,9 +86,10 @@ def find_variables(
 
     Args:
         model: The model.
-        pairs: Interchanges, or the path of a file of them (see `read_interchanges`); by default
-            the two variables of induction on random tokens. Pairs whose first prompt the model
-            answers otherwise are left out and counted.
+        pairs: Interchanges, or the path of a file of them (see `read_interchanges`). By default
+            those of who has a thing in a story if the model is `bundled:stories` or a sibling,
+            and of induction on random tokens otherwise, each with two variables. Pairs whose first
+            prompt the model answers otherwise are left out and counted.
         nodes: Heads (L5H4), all heads of a layer (L5), the stream that leaves it (stream5), or
             several together (L5H4+L6H0); by default all single ones.
         method: "rotation" (distributed alignment search: k orthonormal directions), "boundless"
@@ -159,11 +161,12 @@ def find_variables(
     if dictionary is not None:
         nodes = [dictionary_place(model, dictionary)]
         dictionary = dictionary.mapped(lambda x: x.to(model.device))
-    graph, drawn = ResidualGraph.of(model), {"pairs": INDUCTION} if pairs is None else {}
+    graph, task = ResidualGraph.of(model), usual_task(model.name) or INDUCTION
+    drawn = {"pairs": task} if pairs is None else {}
     if isinstance(pairs, str | Path):
         pairs = read_interchanges(Path(pairs))
     elif pairs is None:
-        pairs = induction_interchanges(model, seed=seed)
+        pairs = drawn_interchanges(model, task, seed=seed)
     rows = place_interchanges(model, pairs)
     known = placed_at(graph, nodes, method, positions, min(len(row.base) for row in rows))
     if isolate and len({row.variable for row in rows}) < 2:
@@ -189,29 +192,6 @@ def find_variables(
                 advance()
     fitted = {name: len(runs.rows) for name, runs in search_of.fit.items()}
     return variable_rows(graph, fits, search_of.judge, fitted, rows, search_of.skipped, options)
-
-
-def placed_at(
-    graph: ResidualGraph,
-    names: Sequence[str] | None,
-    method: Method,
-    positions: Sequence[int] | None,
-    shortest: int,
-) -> list[HeldPlace]:
-    """Return the places of a search, each at every position that was given."""
-    places = places_of(graph, names)
-    if method == "heads":
-        heads = [place for place in places if "H" in place.name]
-        places = [HeldPlace("heads", tuple(place.pieces[0] for place in heads))]
-    if positions is None:
-        return places
-    for position in positions:
-        if not -shortest <= position < shortest:
-            raise OptionError(
-                f"position {position} of prompts of {shortest} or more tokens; give "
-                f"{-shortest} to {shortest - 1}"
-            )
-    return [replace(place, position=x) for x in dict.fromkeys(positions) for place in places]
 
 
 class VariableSearch:

@@ -30,8 +30,8 @@ EXPECTED = (
     '"answer": "8", "variable": "second"}'
 )
 LENGTH = 12  # tokens before the one that is repeated
-INDUCTION = "induction"
-"""Name of the pairs that are drawn where none are given."""
+INDUCTION, OWNER = "induction", "stories:owner"
+"""Tasks of which pairs are drawn where none are given."""
 CHANGED = 0.75  # least share of drawn pairs whose answer the variable changes
 
 
@@ -201,6 +201,44 @@ def _answer(model: Model, answer: Any, where: str) -> int:
 def base_hashes(rows: Sequence[PlacedInterchange]) -> list[str]:
     """Return a short hash of every base prompt's tokens, by which repeated ones are recognised."""
     return [hashlib.sha256(repr(row.base).encode()).hexdigest()[:12] for row in rows]
+
+
+def drawn_interchanges(model: Model, task: str, n: int = 160, seed: int = 0) -> list[Interchange]:
+    """Return n interchanges or more of each variable of a task: induction, or stories:owner."""
+    drawn = induction_interchanges if task == INDUCTION else owner_interchanges
+    return drawn(model, n=n, seed=seed)
+
+
+def owner_interchanges(model: Model, n: int = 160, seed: int = 0) -> list[Interchange]:
+    """Return interchanges of the two variables of who has a thing that one person gave another.
+
+    The source is the same sentences about two other people. "name" is the name of the receiver: the
+    source tells of a gift in the same direction, and its receiver is the answer. "mention" is which
+    of the two people is the receiver: the source tells of a gift in the other direction, and the
+    answer is the giver of the base prompt. Pairs without such a source are left out.
+    """
+    from interp.circuits.tasks import make_contrast
+
+    pairs = make_contrast(model, OWNER, n=n, seed=seed)
+    people = [
+        (int(ids[roles["receiver"]]), int(ids[roles["giver"]]))
+        for ids, roles in zip(pairs.clean.ids, pairs.roles, strict=True)
+    ]
+    kinds = [(name, len(ids)) for name, ids in zip(pairs.templates, pairs.clean.ids, strict=True)]
+    rng = np.random.default_rng([seed, 85])
+    rows = []
+    for at, (receiver, giver) in enumerate(people):
+        alike = [other for other, kind in enumerate(kinds) if kind == kinds[at]]
+        alike = [other for other in alike if not {*people[other]} & {receiver, giver}]
+        if not alike:
+            continue
+        other = int(rng.choice(alike))
+        sources = ((pairs.clean, people[other][0], "name"), (pairs.corrupted, giver, "mention"))
+        rows += [
+            Interchange(pairs.clean.ids[at], x.ids[other], answer, receiver, name, kinds[at][0])
+            for x, answer, name in sources
+        ]
+    return rows
 
 
 def induction_interchanges(model: Model, n: int = 160, seed: int = 0) -> list[Interchange]:

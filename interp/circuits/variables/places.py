@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -12,6 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.causal.game.replay import CleanRun, capture_for_replay, restore_blocks
+from interp.causal.game.verify import reuse_of
 from interp.circuits.node_outputs import NodeOutputs, paired_outputs
 from interp.circuits.residual_graph import Layer, ResidualGraph
 from interp.circuits.stream_hooks import Watch, watched
@@ -99,6 +102,29 @@ def dictionary_place(model: Model, dictionary: Dictionary) -> str:
             "resid_post"
         )
     return kinds[dictionary.site]
+
+
+def placed_at(
+    graph: ResidualGraph,
+    names: Sequence[str] | None,
+    method: str,
+    positions: Sequence[int] | None,
+    shortest: int,
+) -> list[HeldPlace]:
+    """Return the places of a search, each at every position that was given."""
+    places = places_of(graph, names)
+    if method == "heads":
+        heads = [place for place in places if "H" in place.name]
+        places = [HeldPlace("heads", tuple(place.pieces[0] for place in heads))]
+    if positions is None:
+        return places
+    for position in positions:
+        if not -shortest <= position < shortest:
+            raise OptionError(
+                f"position {position} of prompts of {shortest} or more tokens; give "
+                f"{-shortest} to {shortest - 1}"
+            )
+    return [replace(place, position=x) for x in dict.fromkeys(positions) for place in places]
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,6 +236,7 @@ class _Group:
     read_at: Int[Tensor, " row"]
     own: Mapping[tuple[int, str], Tensor]
     source: Mapping[tuple[int, str], Tensor]
+    clean: CleanRun  # of the base prompts
 
 
 def _by_kind(found: NodeOutputs) -> dict[tuple[int, str], Tensor]:
@@ -220,6 +247,8 @@ def _by_kind(found: NodeOutputs) -> dict[tuple[int, str], Tensor]:
 
 class InterchangeRuns:
     """Source runs of interchanges, and base runs into which a part of them is put.
+
+    What runs before the first piece of a place is restored from the base run where that is exact.
 
     Args:
         graph: the residual graph of the model.
@@ -236,6 +265,7 @@ class InterchangeRuns:
 
     def __init__(self, graph: ResidualGraph, rows: Sequence[PlacedInterchange]) -> None:
         self.graph, self.rows, self.forwards = graph, rows, 0
+        self.reuse = replace(reuse_of(graph.model), attention={}, unembedding=None)
         self.groups: list[_Group] = []
         self.plain = np.full(len(rows), -1)
         lengths = np.array([len(row.base) for row in rows])
@@ -248,7 +278,10 @@ class InterchangeRuns:
         rows = [self.rows[i] for i in which]
         base = [row.base for row in rows]
         outputs, source = paired_outputs(self.graph, base, [row.source for row in rows])
-        self.forwards += 2 * len(rows)
+        model = self.graph.model
+        with inference(model.module):
+            clean = capture_for_replay(model, model.inputs(base), self.reuse)
+        self.forwards += 3 * len(rows)
         device, width = outputs.logits.device, outputs.logits.shape[-1]
         if largest := max([row.answer for row in rows if row.answer >= width], default=0):
             raise PromptError(
@@ -262,6 +295,7 @@ class InterchangeRuns:
             torch.tensor([row.read_at for row in rows], device=device),
             _by_kind(outputs),
             _by_kind(source),
+            clean,
         )
         self.plain[which] = self._read(group, outputs.logits).argmax(-1).cpu()
         self.groups.append(group)
@@ -279,7 +313,15 @@ class InterchangeRuns:
     ) -> Float[Tensor, "row token"]:
         """Return the logits at the answer's position, with the part of the source runs put in."""
         there = subspace.to(group.answer.device)
-        with watched(self.graph, _Exchange(place, there, group.source)):
+        with ExitStack() as stack:
+            if self.reuse.blocks:
+                unchanged = min(
+                    self.reuse.block_of[self.graph.layers[piece.order].site]
+                    + (piece.kind == "post")
+                    for piece in place.pieces
+                )
+                restore_blocks(stack, self.graph.model, group.clean, self.reuse, unchanged, 1)
+            stack.enter_context(watched(self.graph, _Exchange(place, there, group.source)))
             return self._read(group, self._logits(group.base))
 
     def answering(self, answers: Sequence[int]) -> InterchangeRuns:

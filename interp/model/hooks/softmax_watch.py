@@ -14,7 +14,7 @@ pattern. Streamed, the module computes as it always does, and nothing of its pat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -347,8 +347,12 @@ def watching(
     *,
     made: Callable[..., SoftmaxWatch] | None = None,
     derive: bool = False,
+    among: Iterable[nn.Module] | None = None,
 ) -> Iterator[None]:
-    """Report each attention that `model` computes outside transformers' interface in the block."""
+    """Report each attention that `model` computes outside transformers' interface in the block.
+
+    With `among` only what runs inside these modules is watched.
+    """
     stack: list[tuple[nn.Module, int]] = []
     if made is not None:
         watch = made(show, stack, streamable or {})
@@ -358,24 +362,31 @@ def watching(
     def enter(module: nn.Module, args: tuple, kwargs: dict) -> None:
         # the batch axis comes first in the inputs of modules, also if they flatten it later
         given = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.dim() >= 2]
+        if not stack:
+            watch.__enter__()  # outside of these modules, functions are not watched
         stack.append((module, given[0].shape[0] if given else 1))
 
     def leave(module: nn.Module, args: object, output: object) -> None:
         if stack and stack[-1][0] is module:  # another hook may have raised before it was entered
             stack.pop()
             watch.forget(module)
+            if not stack:
+                watch.__exit__(None, None, None)
 
     # hooks belong to the module and run in every thread, the mode only in this one
     begin, end = in_this_thread(enter), in_this_thread(leave)
     handles = []
     try:
-        for module in model.modules():
+        outer = (model,) if among is None else among
+        parts = dict.fromkeys(m for part in outer for m in part.modules())
+        for module in parts:
             if isinstance(module, (nn.Softmax, nn.Dropout)):
                 continue  # a softmax that is a module belongs to its parent module
             handles.append(module.register_forward_pre_hook(begin, with_kwargs=True))
             handles.append(module.register_forward_hook(end, always_call=True))
-        with watch:
-            yield
+        yield
     finally:
         for handle in handles:
             handle.remove()
+        if stack:
+            watch.__exit__(None, None, None)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import inspect
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -238,7 +238,7 @@ def tapped(
     fused: bool = False,
     streamable: Mapping[nn.Module, int | None] | None = None,
     derive: bool = False,
-    among: Container[nn.Module] | None = None,
+    among: Collection[nn.Module] | None = None,
     by_weights: Mapping[nn.Module, bool] | None = None,
 ) -> Iterator[None]:
     """Pass to `visit` each attention call of `model` made inside the block.
@@ -250,6 +250,8 @@ def tapped(
     inside = {part for mixer in mixers for part in mixer.modules()}
     mixers = {m: mixer for m, mixer in mixers.items() if among is None or m in among}
     seen = frozenset(set(model.modules()) - inside)
+    if fused and among is not None:  # the kernels of others run
+        seen = frozenset(m for m in seen if m in among)
     tap = _Tap(seen, visit, fused, watch, mixers, derive, by_weights or {})
     tapping = getattr(model, "tapped_by_itself", None)
     if tapping is not None:
@@ -284,7 +286,8 @@ def tapped(
             if mixers:
                 stack.enter_context(observing(model, mixers, tap.forwards, _show_mixer, observes))
             if watch:
-                watched = watching(model, show, streamable, made=placeholders, derive=derive)
+                made, inner = placeholders, among
+                watched = watching(model, show, streamable, made=made, derive=derive, among=inner)
                 stack.enter_context(watched)
             yield
     finally:

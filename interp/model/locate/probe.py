@@ -18,6 +18,7 @@ from interp.core.interrupts import holding
 from interp.model.calls.call import Call, first_tensor, with_tensor
 from interp.model.calls.sites import POOLING, Site
 from interp.model.hooks.inference import in_this_thread, inference, unchanged
+from interp.model.hooks.interface_call import require_read_kernel
 from interp.model.hooks.tap import tapped
 from interp.model.inputs import is_encoder_decoder, probe_inputs, reads_pictures_in_text, takes
 from interp.model.joint_inputs import joint_probe_inputs
@@ -129,6 +130,9 @@ def probe(
     module: nn.Module, name: str, tokenizer: Any = None, revision: str | None = None
 ) -> Model:
     """Return a `Model` whose attention sites and streams were found by one run on a few tokens."""
+    kernel = getattr(module.config, "_attn_implementation", None)
+    if isinstance(kernel, str) and "flex" in kernel:  # its mask is compiled before it runs
+        require_read_kernel(module, kernel)
     inputs, events = probe_run(module)
     length = inputs["decoder_input_ids"].shape[1] if is_encoder_decoder(module) else None
     again = partial(_with_other_outputs, module, events)

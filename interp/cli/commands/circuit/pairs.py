@@ -67,8 +67,10 @@ FILE has lines such as
 \b
 "answer" is what follows the base prompt if the variable had its value from the source prompt; both
 prompts have the same number of tokens. "template" groups pairs, "read_at" is the position after
-which the answer comes. Without FILE: induction on random tokens, with the variables "content" (the
-copied token) and "pointer" (the place that it is copied from)."""
+which the answer comes. Without FILE: of bundled:stories who has a thing that one person gave
+another, with the variables "name" (that of the receiver) and "mention" (which of the two it is); of
+other models induction on random tokens, with "content" (the copied token) and "pointer" (the place
+that it is copied from)."""
 
 variables = command(
     "interp.circuits.variables.find:find_variables",
