@@ -270,7 +270,7 @@ def predict(draws: Float[Array, "draw head"]) -> Predicted:
 
 
 def _p(values: Array, e: Predicted, tails: dict[int, tuple[float, float] | None]) -> Array:
-    from scipy.stats import t as student
+    from scipy.special import stdtr
 
     if e.sd == 0:  # all heads of all draws have the same score
         same = np.isclose(values, e.mean, rtol=1e-6, atol=1e-12)
@@ -280,14 +280,13 @@ def _p(values: Array, e: Predicted, tails: dict[int, tuple[float, float] | None]
         tail = tails[1 if z > 0 else -1]
         if tail is not None:
             width, freedom = tail
-            out[at] = 2 * student.sf(abs(z) / width, min(freedom, e.freedom))
+            out[at] = 2 * stdtr(min(freedom, e.freedom), -abs(z) / width)
     return np.clip(out, 0.0, 1.0)
 
 
 def _tail(distance: Float[Array, " value"]) -> tuple[float, float] | None:
     """Fit the most likely t distribution to one side; return its width and degrees of freedom."""
-    from scipy.stats import norm
-    from scipy.stats import t as student
+    from scipy.special import betaln
 
     if len(distance) < _LEAST_IN_TAIL:
         return None
@@ -295,7 +294,11 @@ def _tail(distance: Float[Array, " value"]) -> tuple[float, float] | None:
     best = (-math.inf, 1.0, math.inf)
     for freedom in _TAILS:
         u = distance[None] / widths[:, None]
-        each = norm.logpdf(u) if math.isinf(freedom) else student.logpdf(u, freedom)
+        if math.isinf(freedom):
+            each = -(u**2) / 2 - math.log(2 * math.pi) / 2
+        else:
+            scale = betaln(freedom / 2, 0.5) + math.log(freedom) / 2
+            each = -(freedom + 1) / 2 * np.log1p(u**2 / freedom) - scale
         likelihood = each.sum(1) - len(distance) * np.log(widths)
         at = int(likelihood.argmax())
         # the width is estimated too: tails are compared by their mean likelihood over widths

@@ -33,7 +33,7 @@ def half_width(parts: Sequence[ErrorPart], level: float = 0.95) -> Float[Array, 
     the sum of s⁴ / df. With many values it approaches the normal quantile 1.96; with four it is
     3.18, because four values estimate their spread poorly. NaN where a standard error is unknown.
     """
-    from scipy.stats import t as student
+    from scipy.special import stdtrit
 
     if not 0 < level < 1:
         raise OptionError(f"level={level} is not a confidence level; give a number between 0 and 1")
@@ -46,7 +46,7 @@ def half_width(parts: Sequence[ErrorPart], level: float = 0.95) -> Float[Array, 
         df = np.where(weight > 0, total**2 / weight, math.inf)
     # most scores share their degrees of freedom, and a quantile takes long
     distinct, at = np.unique(df, return_inverse=True)
-    quantile = student.isf((1 - level) / 2, distinct)[at.reshape(df.shape)]
+    quantile = np.abs(stdtrit(distinct, (1 - level) / 2))[at.reshape(df.shape)]
     width = quantile * np.sqrt(total)
     return np.where(np.isnan(weight), math.nan, width)
 
@@ -57,9 +57,9 @@ def normal_as_t(deviations: float, n: int) -> float:
     A difference that exceeds it, in estimated standard errors, is as improbable by chance as one
     that exceeds `deviations` known standard errors. n is at least 2.
     """
-    from scipy.stats import norm, t
+    from scipy.special import ndtr, stdtrit
 
-    return float(t.isf(norm.sf(deviations), n - 1))
+    return -float(stdtrit(n - 1, ndtr(-deviations)))
 
 
 def around(
@@ -237,9 +237,9 @@ def _shared_value(each: Float[Array, "cluster score"]) -> tuple[Array, Int[Array
 
 def _largest_share(hits: Int[Array, " score"], n: int, level: float) -> Float[Array, " score"]:
     """Return the exact upper limits of shares of which `hits` of n were seen."""
-    from scipy.stats import beta
+    from scipy.special import betaincinv
 
-    return beta.ppf(level, hits + 1, n - hits)
+    return betaincinv(hits + 1, n - hits, level)
 
 
 def _continuous(
@@ -327,12 +327,7 @@ def _linear_error(
 
 def share_interval(hits: int, n: int, level: float = 0.95) -> tuple[float, float]:
     """Compute the Wilson interval of a share of n independent trials; (0, 1) without trials."""
-    from scipy.stats import binomtest
-
-    if n == 0:
-        return 0.0, 1.0
-    interval = binomtest(hits, n).proportion_ci(level, method="wilson")
-    return float(interval.low), float(interval.high)
+    return fraction_interval(hits / max(n, 1), n, level)
 
 
 def fraction_interval(mean: float, n: int, level: float = 0.95) -> tuple[float, float]:
@@ -341,11 +336,11 @@ def fraction_interval(mean: float, n: int, level: float = 0.95) -> tuple[float, 
     Of all values with this mean, those that are 0 or 1 vary most, and for these the interval is
     that of a share.
     """
-    from scipy.stats import norm
+    from scipy.special import ndtri
 
     if n == 0:
         return 0.0, 1.0
-    z2 = float(norm.isf((1 - level) / 2)) ** 2
+    z2 = float(ndtri((1 - level) / 2)) ** 2
     middle = (mean + z2 / (2 * n)) / (1 + z2 / n)
     half = math.sqrt(z2 * mean * (1 - mean) / n + z2**2 / (4 * n**2)) / (1 + z2 / n)
     return max(0.0, min(middle - half, mean)), min(1.0, max(middle + half, mean))
@@ -362,11 +357,11 @@ def difference_of_shares(
     Reference: Agresti and Caffo 2000, "Simple and Effective Confidence Intervals for Proportions
     and Differences of Proportions Result from Adding Two Successes and Two Failures".
     """
-    from scipy.stats import norm
+    from scipy.special import ndtri
 
     one, other = (hits + 1) / (n + 2), (others + 1) / (m + 2)
     sem = np.sqrt(one * (1 - one) / (n + 2) + other * (1 - other) / (m + 2))
-    half = float(norm.isf((1 - level) / 2)) * sem
+    half = -float(ndtri((1 - level) / 2)) * sem
     apart, middle = hits / n - others / m, one - other
     low, high = np.maximum(middle - half, -1), np.minimum(middle + half, 1)
     return sem, np.stack([np.minimum(low, apart), np.maximum(high, apart)], -1)

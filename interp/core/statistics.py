@@ -82,11 +82,11 @@ def widened(probabilities: Sequence[float], n: int) -> Float[Array, " probabilit
 
 @cache
 def _widened(probabilities: tuple[float, ...], n: int) -> tuple[float, ...]:
-    from scipy.stats import norm, t
+    from scipy.special import ndtr, stdtrit
 
     if n < 2:
         return probabilities
-    return tuple(norm.cdf(math.sqrt(n / (n - 1)) * t.ppf(probabilities, n - 1)).tolist())
+    return tuple(ndtr(math.sqrt(n / (n - 1)) * stdtrit(n - 1, probabilities)).tolist())
 
 
 def percentile_interval(
@@ -139,21 +139,21 @@ def bootstrap_interval(
     tails = tails_of(level)
     if method == "percentile":
         return percentile_interval(means, tails, axis=1).T
-    from scipy.stats import norm
+    from scipy.special import ndtr, ndtri
 
     score = values.mean(1, keepdims=True)
     # bias of the draws' median from the score, and acceleration: the change of its error with it
     tied = np.abs(means - score) <= 1e-12 * np.abs(values).max(1, keepdims=True)  # by rounding
     below = (np.where(tied, 0.5, means < score)).mean(1)
-    bias = norm.ppf(below.clip(1 / (2 * draws), 1 - 1 / (2 * draws)))[:, None]
+    bias = ndtri(below.clip(1 / (2 * draws), 1 - 1 / (2 * draws)))[:, None]
     sums = np.zeros((number, len(values)))
     np.add.at(sums, which, values.T)
     left_out = (values.sum(1, keepdims=True) - sums.T) / (n - np.bincount(which))
     spread = left_out.mean(1, keepdims=True) - left_out
     size = (spread**2).sum(1, keepdims=True) ** 1.5
     skew = np.divide((spread**3).sum(1, keepdims=True), 6 * size, where=size > 0, out=0 * size)
-    turned = bias + norm.ppf(np.array(tails))[None]
-    share = norm.cdf(bias + turned / (1 - skew * turned))
+    turned = bias + ndtri(np.array(tails))[None]
+    share = ndtr(bias + turned / (1 - skew * turned))
     return np.stack([np.quantile(m, s) for m, s in zip(means, share, strict=True)])
 
 
@@ -180,7 +180,7 @@ def ratio_intervals(
     The standard error is that of the mean of part - ratio * whole, as a share of the mean of the
     whole (the delta method), so trials whose parts are in proportion add nothing to it.
     """
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
     number = grouped.cluster_count(len(whole), clusters)
     require_two(len(whole), number)
@@ -188,7 +188,7 @@ def ratio_intervals(
         ratio = parts.mean(1) / whole.mean()
         rest = parts - ratio[:, None] * whole
         sem = grouped.cluster_summary(rest.T, clusters).sem / abs(whole.mean())
-    half = float(t.ppf((1 + level) / 2, number - 1)) * sem
+    half = float(stdtrit(number - 1, (1 + level) / 2)) * sem
     return np.stack([ratio - half, ratio + half], axis=1)
 
 
@@ -272,11 +272,11 @@ def interval_between(
     Between the stored quantiles it is interpolated on the scale of a normal distribution; an
     interval beyond the outermost ones is that of these.
     """
-    from scipy.stats import norm
+    from scipy.special import ndtri
 
     if not 0 < level < 1:
         raise OptionError(f"level={level}: a confidence level lies between 0 and 1")
-    at, known = norm.ppf(tails_of(level)), norm.ppf(probabilities)
+    at, known = ndtri(tails_of(level)), ndtri(probabilities)
     return np.array([np.interp(at, known, row) for row in quantiles]).reshape(-1, 2)
 
 

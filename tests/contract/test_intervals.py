@@ -51,7 +51,7 @@ ELSEWHERE = {
     "test_heads_of_which_one_is_enough_are_named",
     "heads/score_rows.py:_records": "heads/test_score_intervals.py::"
     "test_the_interval_of_every_score_is_the_one_of_its_values_over_clusters",
-    "profiles/judge.py:_Numbers.counted": "profiles/test_sentence_reader.py::"
+    "profiles/verdict_numbers.py:VerdictNumbers.counted": "profiles/test_sentence_reader.py::"
     "test_the_reader_picks_the_text_on_which_the_head_acts",
     "profiles/task_verdict.py:judge_task": "profiles/test_judge_tasks.py::"
     "test_the_interval_is_that_of_redrawn_pairs",

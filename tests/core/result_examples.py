@@ -232,7 +232,7 @@ def weights_by_ablation() -> ResultRows:
     )
 
 
-EXAMPLES: dict[str, Callable[[], Result]] = {
+MAKERS: dict[str, Callable[[], Result]] = {
     **CAUSAL_EXAMPLES,
     **CIRCUIT_EXAMPLES,
     **SAFETY_EXAMPLES,
@@ -341,3 +341,5 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "ProfileChanges": lambda: compare_profiles(*[profiled()] * 2),
     "TopicProducts": topics,
 }
+EXAMPLES = {name: functools.cache(make) for name, make in MAKERS.items()}
+"""Each is made once per process: a test must not change one."""

@@ -34,7 +34,9 @@ def bits(table):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", FORMATS)
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(table=head_tables())
 def test_comes_back_bit_for_bit(tmp_path, suffix, table):
     path = tmp_path / f"table.{suffix}"

@@ -7,10 +7,12 @@ without an example fails.
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import inspect
 import math
 import pkgutil
+import re
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +27,7 @@ import interp
 from interp.core.errors import OptionError, StoreError, UnknownName
 from interp.core.head import Head
 from interp.core.long_rows import STANDARD
+from interp.core.presenter import form_of
 from interp.core.result import Result
 from interp.core.result_files import FIGURES, READ, suffixes
 from interp.core.result_rows import ResultRows
@@ -60,6 +63,7 @@ def every_kind() -> set[str]:
     calls = [
         (path, node)
         for path in Path(interp.__path__[0]).rglob("*.py")
+        if re.search(r"\b(ResultRows|replace)\(", path.read_text())
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call)
     ]
@@ -79,19 +83,15 @@ def name_of(cls: type[Result]) -> str:
     return f"{cls.__module__}.{cls.__name__}"
 
 
-_MADE: dict[str, Result] = {}
-
-
 def example_of(case: str) -> Result:
     """One example per class and kind, with at least two rows where that can be."""
-    if case not in _MADE:
-        _MADE[case] = EXAMPLES[case]()
-    result = _MADE[case]
+    result = EXAMPLES[case]()
     kind = result.kind if isinstance(result, ResultRows) else name_of(type(result))
     assert kind == case
     return result
 
 
+SLOW = pytest.mark.slow
 of_every_class = over("case", sorted(EXAMPLES))
 
 
@@ -221,9 +221,10 @@ def test_a_figure_without_arguments(case) -> None:
     assert example_result.plot().to_dict()["data"]
 
 
-@over("suffix", READ)
+@pytest.mark.parametrize("suffix", [READ[0], *(pytest.param(x, marks=SLOW) for x in READ[1:])])
 @of_every_class
 def test_files_are_read_back_equal(case, suffix, tmp_path) -> None:
+    """JSON is in the first tier too: tests/core/test_documents.py."""
     example_result = example_of(case)
     some = [example_result.top(1)] if suffix == READ[0] else []
     for result in (example_result, *some):
@@ -238,12 +239,24 @@ def test_files_are_read_back_equal(case, suffix, tmp_path) -> None:
         type(example_result).load(path)
 
 
+@functools.cache
+def first_drawn(*forms: str) -> set[str]:
+    """The first example of each way of drawing."""
+    first: dict[tuple, str] = {}
+    for case in sorted(EXAMPLES):
+        first.setdefault(tuple(form_of(x, example_of(case)) for x in forms), case)
+    return {*first.values()}
+
+
 @of_every_class
 def test_other_files(case, tmp_path) -> None:
+    """That each has a figure is a test of its own; that each has a page, of test_agreement.py."""
     example_result = example_of(case)
     for suffix in suffixes(type(example_result))[len(READ) :]:
-        if suffix in FIGURES and len(example_result) % 4:
-            continue  # drawing is what takes most of the time; figures have a test of their own
+        if suffix in FIGURES and case not in first_drawn("vector", "plot", "svg"):
+            continue
+        if suffix == ".html" and case not in first_drawn("page", "plot"):
+            continue
         if suffix in (".pdf", ".png") and find_spec("cairosvg") is None:
             continue  # of an extra
         example_result.save(tmp_path / f"{case}{suffix}")

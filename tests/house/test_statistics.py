@@ -93,6 +93,7 @@ TAILS_OF_THEIR_OWN = {
     "causal/shapley_values/surrogate.py": "tests/causal/test_intervals.py",
 }
 """Other files that ask a distribution for quantiles, and the tests that hold them."""
+TAILS = re.compile("(stdtr|ndtr|betainc|gammainc|chdtr|fdtr|bdtr)\\w*")  # of scipy.special
 SPREAD = re.compile("(nan)?(std|var)")
 JACKKNIFE = re.compile(r"\((\S+|len\(\w+\)) - 1\) / \1 \*")
 
@@ -108,7 +109,9 @@ def formulas(tree: ast.AST) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.BinOp) and JACKKNIFE.match(ast.unparse(node)):
             yield node.lineno, f"computes a jackknife: {ast.unparse(node)}"
         called = node.func if isinstance(node, ast.Call) else None
-        if isinstance(called, ast.Attribute) and called.attr in ("ppf", "isf", "sf", "cdf"):
+        if (isinstance(called, ast.Attribute) and called.attr in ("ppf", "isf", "sf", "cdf")) or (
+            isinstance(called, ast.Name) and TAILS.fullmatch(called.id)
+        ):
             yield called.lineno, f"asks for a tail: {ast.unparse(node)}"
 
 
@@ -135,6 +138,7 @@ def test_errors_and_tails_are_computed_in_the_core() -> None:
         "np.var(x, ddof=1) / len(x)",
         "np.sqrt((n - 1) / n * np.square(each - each.mean(0)).sum(0))",
         "2 * student.sf(abs(score) / sem, df)",
+        "2 * stdtr(df, -abs(score) / sem)",
     ],
 )
 def test_an_error_elsewhere_is_found(line: str) -> None:
