@@ -4,7 +4,7 @@
     names("images")    names of the vision transformers
     path("induction")  folder of one, as `transformers` reads it
     checkpoints("induction")  folders of moments of its training, by step
-    own_texts("stories")   file of texts that it was not trained on, if one comes with it
+    own_texts("bundled:stories")  file of texts that it was not trained on, if one comes with it
     usual_task("bundled:stories")  task that it is asked if none is named
 
 Neither imports torch. Each folder holds config, weights (safetensors, rounded to 16 bits and loaded
@@ -57,16 +57,22 @@ def own_texts(source: str) -> Path | None:
 
     A sibling, called as its base with an addition, has those of its base.
     """
-    home = HERE / source.removeprefix("bundled:")
+    name = source.removeprefix("bundled:")
+    home = HERE / name if name != source else Path(source).resolve()
     file = HERE / home.name.partition("-")[0] / "held_out.jsonl"
     return file if home.parent == HERE and file.is_file() else None
 
 
+def texts_with(model: Any) -> list[str]:
+    """Return the held-out texts that come with a loaded model; none with most."""
+    own = own_texts(str(getattr(model.config, "name_or_path", "")))
+    return [parse_json(line)["text"] for line in read_lines(own) if line] if own else []
+
+
 def plain_texts(model: Any) -> list[str]:
     """Return the texts that come with a model, or those of data/prompts.txt."""
-    own = own_texts(str(getattr(model.config, "name_or_path", "")))
-    lines = read_lines(own or folder("data") / "prompts.txt")
-    return [parse_json(line)["text"] if own else line for line in lines if line]
+    prose = folder("data") / "prompts.txt"
+    return texts_with(model) or [line for line in read_lines(prose) if line]
 
 
 def usual_task(*sources: str) -> str | None:

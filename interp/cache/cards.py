@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.bundled import texts_with
 from interp.cache.bytes import token_bytes
 from interp.cache.losses import CutLosses, require_longer
 from interp.cache.windows import KVHead, Window, cached_sites, kv_heads
@@ -70,7 +71,7 @@ def card_rows(
     )
     names = ("budget", "budget_low", "budget_high")
     budgets = dict(zip(names, token_budgets(cards).T, strict=True))
-    return dataclasses.replace(cards, columns=cards.columns | budgets | {"token_bytes": list(each)})
+    return replace(cards, columns=cards.columns | budgets | {"token_bytes": list(each)})
 
 
 def token_budgets(
@@ -125,6 +126,15 @@ def window_sizes(recent: Sequence[int] | None, sink: int, prompts: Prompts) -> t
     return tuple(r for r in chosen if sink + r < longest)
 
 
+def usual_prompts(model: Model, n: int, seed: int) -> Prompts:
+    """Return n of the texts that come with a model, drawn at random; else random tokens twice."""
+    texts = texts_with(model)
+    if not texts:
+        return repeats(model, n=n, seed=seed)
+    drawn = np.random.default_rng(seed).permutation(len(texts))[:n]
+    return replace(Prompts.of([texts[at] for at in drawn], model), design="held-out texts")
+
+
 @takes_model
 def cache_cards(
     model: Model,
@@ -146,9 +156,10 @@ def cache_cards(
 
     Args:
         model: a language model.
-        prompts: texts, ids or `Prompts`; 32 prompts of random tokens repeated twice by default. A
-            head whose far keys these prompts do not use seems to need nothing: use texts of the
-            kind and length that the cache will hold.
+        prompts: texts, ids or `Prompts`; by default 32 of the held-out texts that come with the
+            model, or without such texts 32 prompts of random tokens repeated twice. A head whose
+            far keys these prompts do not use seems to need nothing: use texts of the kind and
+            length that the cache will hold.
         sink: first tokens that every cut cache keeps.
         recent: numbers of last tokens to try; powers of two from 4 by default.
         max_loss: bound of the budget, in nats per token.
@@ -183,21 +194,16 @@ def cache_cards(
     """
     if null not in ("random-init", "none"):
         raise OptionError(f"null={null!r} is not known; known: random-init, none")
-    tokenized = repeats(model, n=32, seed=seed) if prompts is None else Prompts.of(prompts, model)
+    tokenized = usual_prompts(model, 32, seed) if prompts is None else Prompts.of(prompts, model)
     heads, progress = kv_heads(model), progress or silent
     sizes = window_sizes(recent, sink, tokenized)
     losses = CutLosses(model, tokenized, scored, batch_size)
-    increases = np.zeros((len(heads), len(sizes), len(tokenized)))
-    for at, head in enumerate(heads):
-        for place, last in enumerate(sizes):
-            increases[at, place] = losses({head: Window(sink, last)})
-        progress("cards", at + 1, len(heads))
+    cuts = [{head: Window(sink, last)} for head in heads for last in sizes]
+    increases = losses.each(cuts, "cards", progress).reshape(len(heads), len(sizes), -1)
     beside = np.full(len(heads), np.nan)
     if null == "random-init":
         other = CutLosses(random_init(model, seed), tokenized, scored, batch_size)
-        for at, head in enumerate(heads):
-            beside[at] = other({head: Window(sink, sizes[0])}).mean()
-            progress("null", at + 1, len(heads))
+        beside = other.each(cuts[:: len(sizes)], "null", progress).mean(1)
     each = token_bytes(model)
     provenance = result_provenance(
         model,

@@ -24,12 +24,12 @@ import numpy as np
 from jaxtyping import Float
 
 from interp.cache.bytes import cache_bytes, own_reach, read_bytes_of, spelled, token_bytes
-from interp.cache.cards import window_sizes
+from interp.cache.cards import usual_prompts, window_sizes
 from interp.cache.losses import CutLosses
 from interp.cache.plan_result import CachePlan
 from interp.cache.windows import KVHead, Window, kv_heads
 from interp.core.errors import OptionError, PromptError
-from interp.core.prompts import Prompts, repeats
+from interp.core.prompts import Prompts
 from interp.core.protocols import Progress, silent
 from interp.model.content import result_provenance
 from interp.model.model_argument import takes_model
@@ -62,7 +62,8 @@ def cache_plan(
     Args:
         model: a language model.
         prompts: texts, ids or `Prompts` drawn independently from the texts that the cache will
-            hold; 96 prompts of random tokens repeated twice by default.
+            hold; by default 96 of the held-out texts that come with the model, or without such
+            texts 96 prompts of random tokens repeated twice.
         budget: bytes of the whole cache for one prompt of `length` tokens: a number, a text such as
             "64KiB", or a share of the full cache ("40%", 0.4). The plan with the smallest estimated
             loss within it.
@@ -102,7 +103,7 @@ def cache_plan(
         raise OptionError(f"max_loss={max_loss}: it must not be negative")
     if not 0 < level < 1:
         raise OptionError(f"level={level}: it must be between 0 and 1")
-    tokenized = repeats(model, n=96, seed=seed) if prompts is None else Prompts.of(prompts, model)
+    tokenized = usual_prompts(model, 96, seed) if prompts is None else Prompts.of(prompts, model)
     parts = _divided(tokenized, level, seed)
     progress, heads = progress or silent, kv_heads(model)
     if recent == "one":
@@ -128,10 +129,10 @@ def cache_plan(
             "least that, a smaller sink, or smaller windows"
         )
     search, calibration, test = (CutLosses(model, p, scored, batch_size) for p in parts)
-    alone: dict[KVHead, dict[Window, float]] = {}
-    for done, head in enumerate(heads, 1):
-        alone[head] = {w: float(search({head: w}).mean()) for w in (Window(sink, r) for r in sizes)}
-        progress("search", done, len(heads))
+    windows = [Window(sink, recent) for recent in sizes]
+    increases = search.each([{h: w} for h in heads for w in windows], "search", progress)
+    rows = iter(increases.mean(1).tolist())
+    alone = {head: {window: next(rows) for window in windows} for head in heads}
     path = plan_path(alone, bytes_of)
     totals = [sum(bytes_of(h, plan.get(h)) for h in heads) for plan in path]
     if asked is not None:
@@ -184,10 +185,7 @@ def _divided(prompts: Prompts, level: float, seed: int) -> tuple[Prompts, Prompt
     order = np.random.default_rng(seed).permutation(len(prompts)).tolist()
     size = len(prompts) // 3
     ends = (order[:size], order[size : 2 * size], order[2 * size :])
-    one, two, three = (
-        Prompts(tuple(prompts.ids[i] for i in part), prompts.design, prompts.padding)
-        for part in ends
-    )
+    one, two, three = map(prompts.part, ends)
     return one, two, three
 
 

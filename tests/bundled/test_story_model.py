@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,7 +61,7 @@ def test_the_tokenizer_is_of_this_generator_and_the_card_of_this_record(
     assert (FOLDER / "README.md").read_text() == card.text(told)
 
 
-def test_its_own_texts_are_held_out() -> None:
+def test_its_own_texts_are_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [json.loads(line) for line in (FOLDER / "held_out.jsonl").read_text().splitlines()]
     assert [line["seed"] for line in lines] == [*range(OWN_SEED, OWN_SEED + OWN_TEXTS)]
     for line in lines[::40]:
@@ -68,6 +69,9 @@ def test_its_own_texts_are_held_out() -> None:
     assert bundled.own_texts("bundled:stories") == bundled.own_texts(str(FOLDER))
     assert bundled.own_texts("bundled:induction") is None
     assert bundled.own_texts("../bundled/stories") is None
+    (tmp_path / "stories").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert bundled.own_texts("stories") is None, "a folder of the user's"
 
 
 def test_it_does_what_its_card_says(told: dict[str, Any], story_model: LlamaForCausalLM) -> None:

@@ -7,7 +7,9 @@ import pytest
 import torch
 
 import interp
+from interp.bundled import texts_with
 from interp.cache import windows as module
+from interp.cache.cards import usual_prompts
 from interp.cache.losses import CutLosses, require_longer, token_losses
 from interp.cache.windows import KVHead, Window, cut_cache, kv_heads, window_mask
 from interp.core.errors import OptionError, UnknownName
@@ -116,6 +118,61 @@ def test_a_window_that_holds_the_prompt_changes_nothing(llama_model) -> None:
     losses = CutLosses(llama_model, prompts)
     assert abs(losses(dict.fromkeys(kv_heads(llama_model), Window(0, 12)))[0]) < 1e-6
     assert losses({})[0] == 0
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "gpt_neo"])
+def test_losses_of_several_cuts_are_those_of_each_alone(name, loaded) -> None:
+    """Blocks below the first cut are not run again, and prompts of like length run together."""
+    model = loaded(name)
+    rng = np.random.default_rng(1)
+    ids = tuple(tuple(rng.integers(3, 15, n).tolist()) for n in (12, 6, 11, 4, 12))
+    prompts, heads = Prompts(ids), kv_heads(model)
+    cuts = [{head: WINDOW} for head in heads] + [{}, dict.fromkeys(heads, WINDOW)]
+    steps: list[int] = []
+    found = CutLosses(model, prompts, batch_size=2).each(
+        cuts, "cuts", lambda _, done, total: steps.append(done * (done <= total))
+    )
+    alone = [
+        [
+            token_losses(model, Prompts((x,)), [cut_cache(model, cut)] if cut else [])[0]
+            - token_losses(model, Prompts((x,)))[0]
+            for x in ids
+        ]
+        for cut in cuts
+    ]
+    np.testing.assert_allclose(found, alone, atol=1e-5)
+    assert np.abs(found[0]).max() > 1e-4
+    assert (found[:, 3] == 0).all(), "a prompt that the window holds"
+    assert steps == sorted(steps)
+    assert steps[-1] == len(cuts) * len(ids)
+
+
+def test_layers_below_a_cut_run_once_for_all_cuts(loaded, monkeypatch) -> None:
+    model = loaded("llama")
+    losses, calls = CutLosses(model, Prompts((some_ids(model),))), [0] * len(model.sites)
+    modules = dict(model.module.named_modules())
+    for at, site in enumerate(model.sites):
+        forward = modules[site.module].forward
+
+        def counted(*args, _at=at, _forward=forward, **kwargs):
+            calls[_at] += 1
+            return _forward(*args, **kwargs)
+
+        monkeypatch.setattr(modules[site.module], "forward", counted)
+    heads = [head for head in kv_heads(model) if head.layer == len(calls) - 1]
+    losses.each([{head: Window(2, n)} for head in heads for n in (2, 3, 4)])
+    assert calls[0] == 1
+    assert calls[-1] == 1 + 3 * len(heads)
+
+
+def test_a_model_that_comes_with_texts_is_measured_on_them() -> None:
+    model = interp.load("bundled:stories")
+    one, again, other = (usual_prompts(model, 8, seed) for seed in (0, 0, 1))
+    texts = [model.tokenizer.decode(ids, skip_special_tokens=True) for ids in one.ids]
+    assert set(texts) <= set(texts_with(model))
+    assert one.ids == again.ids != other.ids
+    assert len({*one.ids}) == 8
+    assert usual_prompts(interp.load("bundled:induction"), 3, 0).design.startswith("random")
 
 
 def test_bad_windows_heads_and_models(llama_model, loaded) -> None:

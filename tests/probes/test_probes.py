@@ -226,6 +226,20 @@ def test_command(tmp_path) -> None:
     assert "line 1: 'prompt' is not a text with words" in told.stderr
 
 
+def test_without_a_file_texts_of_stories_are_read_and_other_models_need_one(tmp_path) -> None:
+    out = tmp_path / "probe.safetensors"
+    run = CliRunner().invoke(main, ["train", "probe", "--random", "9", "-q", "-o", str(out)])
+    assert run.exit_code == 0, run.output
+    found = ResultRows.load(out.with_suffix(".json"))
+    assert found.scores["auc"] > 0.95
+    assert found.scores["p"] == 0.1
+    assert abs(found.scores["auc_shuffled"] - 0.5) < 0.1
+    assert {*HeadProbe.load(out).classes} == {"man", "woman"}
+    run = CliRunner().invoke(main, ["train", "probe", "bundled:one-layer"])
+    assert run.exit_code != 0
+    assert "give some as --file FILE" in run.output
+
+
 @pytest.mark.parametrize("share", [0.25, 0.75])
 def test_the_most_common_label_may_be_either(share: float) -> None:
     features, _, where = made(signal=0.0)

@@ -83,7 +83,7 @@ def cache(
         published: gates in DuoAttention's layout, a folder or .tsv, to compare with.
         max_length: tokens of the longest needle prompt.
         top: number of heads to print, of each metric.
-        seed: seed of the random prompts.
+        seed: seed of the default prompts.
         batch_size: prompts per forward pass.
     """
     from interp.report.printed.cache import text_of_cache

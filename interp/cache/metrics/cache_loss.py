@@ -65,10 +65,8 @@ def cache_loss(
     window, heads = Window(sink, recent), kv_heads(model)
     require_longer(prompts, window)
     losses = CutLosses(model, prompts, scored=scored)
-    increases = {}
-    for done, head in enumerate(heads, 1):
-        increases[head] = torch.from_numpy(losses({head: window}))
-        lab.progress("cache_loss", done, len(heads))
+    rows = losses.each([{head: window} for head in heads], "cache_loss", lab.progress)
+    increases = dict(zip(heads, torch.from_numpy(rows), strict=True))
     values = {}
     for site in cached_sites(model):
         each = [increases[h] for h in heads if (h.stack, h.layer) == (site.stack, site.layer)]

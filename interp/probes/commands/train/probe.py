@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from interp.bundled import usual_task
 from interp.cli.making import command
 from interp.cli.run import Run
 from interp.cli.vocabulary import FROM_0, Spelling
@@ -17,6 +18,10 @@ from interp.core.errors import OptionError
 if TYPE_CHECKING:
     from interp.core.result_rows import ResultRows
     from interp.model.model import Model
+    from interp.probes.items import ProbeItems
+
+PRONOUN = "stories:pronoun"
+PAIRS = 96
 
 
 def _position(text: str) -> int | str:
@@ -46,12 +51,12 @@ def _position(text: str) -> int | str:
     },
     out="own",
     text="interp.report.printed.scores:probe_text",
-    example="interp train probe gpt2 --file answers.jsonl --site z -o probe.safetensors",
+    example="interp train probe bundled:stories --site z -o probe.safetensors",
 )
 def probe(
     run: Run,
     model: Model,
-    file: Path,
+    file: Path | None = None,
     *,
     read: Literal["z", "metrics", "lookback", "last-row"] = "z",
     position: str = "last",
@@ -64,10 +69,11 @@ def probe(
     """Train a linear probe on the heads of MODEL, for the labels of FILE.
 
     FILE is .jsonl: {"prompt": ..., "label": ..., "document": ...} per line, or {"context": ...,
-    "rest": ..., "spans": [[start, end, label], ...]}. Folds are of whole documents. Printed are the
-    scores on held-out documents, with intervals, shuffled labels and a control task if there are
-    types, and the heads without which the probe is worse. With --out the scores and heads are
-    written beside the probe (.safetensors) as .json.
+    "rest": ..., "spans": [[start, end, label], ...]}. Without FILE, of bundled:stories: is a person
+    of a story a woman or a man, read at the word before the pronoun. Folds are of whole documents.
+    Printed are the scores on held-out documents, with intervals, shuffled labels and a control task
+    if there are types, and the heads without which the probe is worse. With --out the scores and
+    heads are written beside the probe (.safetensors) as .json.
 
     Args:
         file: the labelled prompts.
@@ -84,7 +90,13 @@ def probe(
     held = None if load is None else HeadProbe.load(load)
     if other_weights and held is None:
         raise OptionError("--set other_weights is for --load; give a saved probe")
-    items = read_probe_items(file, labelled=held is None)
+    if file is not None:
+        items = read_probe_items(file, labelled=held is None)
+    elif usual_task(run.sources[0]) is not None:
+        items = _pronoun_items(model, options["seed"])
+        run.voice.note(f"{len(items.rows)} texts of {PRONOUN}, labelled woman and man")
+    else:
+        raise OptionError(f"there are no labelled texts for {model.name}; give some as --file FILE")
     features, labels, documents, types = items.features(
         model, read, position=position, metrics=metrics or None
     )
@@ -101,3 +113,20 @@ def probe(
         result.save(run.out.with_suffix(".json"))
         run.voice.note(f"{run.out}, {run.out.with_suffix('.json')}")
     return result
+
+
+def _pronoun_items(model: Model, seed: int) -> ProbeItems:
+    """Return texts about a woman and a man, two to a document; the type is the name."""
+    from interp.circuits.tasks import make_contrast
+    from interp.probes.items import ProbeItems
+
+    pairs, rows = make_contrast(model, PRONOUN, n=PAIRS, seed=seed), list[dict[str, Any]]()
+    seen = set[tuple[int, ...]]()
+    both = zip(pairs.clean.ids, pairs.corrupted.ids, pairs.roles, strict=True)
+    for at, (*prompts, roles) in enumerate(both):
+        if seen.isdisjoint(prompts):
+            seen.update(prompts)
+            for ids, label in zip(prompts, ("woman", "man"), strict=True):
+                item = {"prompt": list(ids), "label": label, "document": f"pair {at}"}
+                rows.append(item | {"type": int(ids[roles["person"]])})
+    return ProbeItems(tuple(rows), PRONOUN)
