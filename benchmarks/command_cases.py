@@ -7,6 +7,8 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
+from interp.bundled import path as bundled_path
+
 ROOT = Path(__file__).parents[1]
 TEXT = "Once upon a time there was a little girl named Lily. Lily wanted to play with Tom. Tom and"
 FACTS = (
@@ -47,7 +49,7 @@ CASES = {
     "circuit": "circuit {model} --task induction",
     "circuit graph": "circuit graph {model} --text {text}",
     "texts graph": "texts graph {model} --text {text}",
-    "circuit loadings": "circuit loadings {model} --heads L7H0 --text {text}",
+    "circuit loadings": "circuit loadings {model} --heads L3H0 --text {text}",
     "circuit pairs": "circuit pairs {model} --file {pairs}",
     "circuit path": "circuit path {model} --task induction --route *>logits",
     "circuit shares": "circuit shares {model} --heads L1H0,L1H1 --text {text}",
@@ -63,7 +65,7 @@ CASES = {
     "evaluate plausibility": "evaluate plausibility {model} --file {rationales}",
     "evaluate sanity": "evaluate sanity {model} --file {few}",
     "attribute tokens": "attribute tokens {model} --text {text}",
-    "view": "view {model} --text {text} -o {out}.html",
+    "view": "view {model} --text {text} -o {out}-view.html",
     "record": "record {model} --file {texts} -o {out}",
     "study align": "study align bundled:reorder",
     "study pictures": "study pictures {llava} {images} -m grounding --text w5 --answer w9 "
@@ -73,17 +75,15 @@ CASES = {
     "study vision": "study vision bundled:shapes",
 }
 # made before the clock starts
-BEFORE = {"prune verify": "prune {model} --method ablation --keep 120 --save {smaller}"}
-# rows above the aim, and why they stay there
+BEFORE = {"prune verify": "prune {model} --method ablation --keep 24 --save {smaller}"}
+# rows above the aim, and what takes the time
 ABOVE = {
-    "cache": "640 passes of 32 prompts, one per head and window and a null per head, 0.4 s each: "
-    "the losses are measured and not estimated",
-    "circuit path": "137 routes, one from each node, each measured on 64 pairs; a route that is "
-    "named takes one of them",
-    "importance shapley": "2,048 sets of 128 heads, 16 per head; `--max-evaluations` takes fewer, "
-    "with a larger error, which is printed",
-    "attribute lens --tune": "48 s on a quiet core, 300 steps of each of 8 depths over 50,257 "
-    "logits; 200 steps left the divergence of `bundled:induction` 2 % higher",
+    "texts categories": "15 labels, each beside 4 labellings of its null, are read at every layer: "
+    "one pass of attention statistics each, over the patterns of one forward pass",
+    "circuit path": "37 routes, one from each node, each with the MLPs on its way, which are "
+    "computed again one block at a time",
+    "attribute lens --tune": "300 steps of training at each of 4 depths, which run no block",
+    "train dictionary": "its steps of training run no block",
 }
 # commands without a row
 WITHOUT = {
@@ -101,12 +101,12 @@ def files(folder: Path, model: str) -> dict[str, str]:
     texts = ROOT / "data" / "prompts.txt"
     few = [prompt for prompt, _ in FACTS]
     two = [f"{prompt}\t{prompt.replace('. ', '. Then ', 1)}" for prompt in few]
-    names = ("cat", "dog", "bird", "fish", "bear", "boy", "girl", "man")
+    names = ("dog", "bear", "boy", "man", "tree", "bird", "fish", "girl")
     made = [
         {
             "prompt": f"The {a} is very",
             "corrupted": f"The {b} is very",
-            "answer": " happy",
+            "answer": " little",
             "wrong": " sad",
         }
         for a, b in pairwise((*names, names[0]))
@@ -166,7 +166,7 @@ def _rationales(folder: Path) -> Path:
 def _run(folder: Path, model: str) -> Path:
     """Make a training run of three checkpoints, all of them the model."""
     folder.mkdir()
-    source = Path(model)
+    source = bundled_path(model.removeprefix("bundled:")) if "bundled:" in model else Path(model)
     for step in (1, 2, 3):
         (folder / f"checkpoint-{step}").symlink_to(source.resolve(), target_is_directory=True)
     return folder

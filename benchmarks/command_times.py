@@ -1,18 +1,18 @@
-"""Processor time of every command's default on one model, beside plain forward passes.
+"""Processor time of every command's default, beside the passes that it makes and their floor.
 
-    python -m benchmarks.command_times MODEL [--only NAME ...] [--limit SECONDS]
+    python -m benchmarks.command_times [MODEL] [--only NAME ...] [--limit SECONDS]
 
 Writes command_times.json and command_times.md beside this file. Rows that are there stay: a run
-measures what is missing, and `--only` measures again. The command lines and their files are in
-`command_cases`. Each command runs alone in a process with one thread, so that a row is user and
-system time of the process and all that it starts, and not the load of the machine; random weights
-are drawn anew (an empty cache of null scores), compiled kernels are kept from earlier runs.
+measures what is missing, and `--only` measures again and keeps the first figures of the row as
+those of before. The command lines and their files are in `command_cases`. Each command runs alone
+in a process with one thread, so that a row is user and system time of the process and all that it
+starts, and not the load of the machine; random weights are drawn anew (an empty cache of null
+scores), compiled kernels are kept from earlier runs.
 
-Passes are counted where the blocks of the model run: calls of a block, and the tokens that go
-through it, as means over the blocks, so a pass that starts at the middle counts as half. The ratio
-compares what is left after the start (imports and loading, measured by `interp check`) with plain
-forward passes over as many tokens, which is what the command cannot do without; gradients,
-statistics and drawing random weights are in the numerator alone.
+Passes are counted by `command_counts`. The floor is the start (imports, loading, checks: `interp
+check`) and the plain cost of the passes: of each shape of a batch, a forward pass of the model
+alone with the logits of the last position, and a gradient at the embeddings. A pass that is
+counted is taken as needed: what could be done with fewer passes is not in this floor.
 """
 
 from __future__ import annotations
@@ -26,13 +26,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from benchmarks.command_cases import ABOVE, BEFORE, CASES, WITHOUT, files, other_models, words_of
+from benchmarks.command_counts import counting
 
 HERE = Path(__file__).parent
-LIMIT = 60.0  # seconds of processor time of a default
+TIMES = 3.0  # beyond the start, a default takes at most this many times its passes,
+LEAST = 3.0  # or this many seconds
+REPEATS = 3  # of a plain pass; the shortest counts
 
 
 def used() -> float:
@@ -41,36 +46,22 @@ def used() -> float:
     return spent.ru_utime + spent.ru_stime
 
 
-def counted(words: list[str]) -> dict[str, float]:
-    """Run a command in this process, and count the tokens that go through its blocks."""
+def counted(words: list[str]) -> dict[str, Any]:
+    """Run a command in this process; return its passes, and their shapes."""
     import torch
 
     torch.set_num_threads(1)
-    from transformers.modeling_layers import GradientCheckpointingLayer
-
     from interp.cli.main import main
 
-    tokens: dict[int, int] = {}
-    calls: dict[int, int] = {}
-
-    def count(module: Any, _: Any, output: Any) -> None:
-        # a block whose cached output is restored has a forward of its own for that time
-        if isinstance(module, GradientCheckpointingLayer) and "forward" not in vars(module):
-            x = output[0] if isinstance(output, tuple) else output
-            calls[id(module)] = calls.get(id(module), 0) + 1
-            tokens[id(module)] = tokens.get(id(module), 0) + x.shape[:-1].numel()
-
-    torch.nn.modules.module.register_module_forward_hook(count)
     sys.argv = ["interp", *words]
-    try:
-        main(words, standalone_mode=False)
-    except SystemExit as end:
-        if end.code:
-            raise
-    return {
-        name: sum(x.values()) / max(len(x), 1)
-        for name, x in (("passes", calls), ("tokens", tokens))
-    }
+    with counting() as counts:
+        try:
+            main(words, standalone_mode=False)
+        except SystemExit as end:
+            if end.code:
+                raise
+    shapes = [list(each.items()) for each in (counts.forward, counts.backward)]
+    return counts.figures() | {"shapes": shapes}
 
 
 def measured(name: str, given: dict[str, str], limit: int) -> dict[str, Any]:
@@ -107,70 +98,100 @@ def measured(name: str, given: dict[str, str], limit: int) -> dict[str, Any]:
         return row | {"seconds": seconds} | json.loads(report.read_text())
 
 
-def forward_seconds(model: str) -> float:
-    """Return the seconds per token of plain forward passes with the logits of the last position."""
+def plain_seconds(model: str) -> Callable[[tuple[int, ...], bool], float]:
+    """Return a function that measures a forward pass of a shape, or its gradient."""
     import torch
 
     import interp
 
     torch.set_num_threads(1)
-    loaded = interp.load(model)
-    ids = torch.randint(5, loaded.d_vocab, (16, 48), generator=torch.Generator().manual_seed(0))
-    times = []
-    with torch.no_grad():
-        for _ in range(6):
-            start = time.process_time()
-            loaded.module(input_ids=ids, logits_to_keep=1)
-            times.append((time.process_time() - start) / ids.numel())
-    return min(times)
+    module = cast(Any, interp.load(model).module.requires_grad_(False))
+    embed = module.get_input_embeddings()
+
+    @cache
+    def seconds(shape: tuple[int, ...], gradient: bool) -> float:
+        n_prompts, n_tokens = (1, *shape)[-2:]
+        draws = torch.Generator().manual_seed(0)
+        ids = torch.randint(5, embed.num_embeddings, (n_prompts, n_tokens), generator=draws)
+        times = []
+        for _ in range(REPEATS):
+            x = embed(ids).requires_grad_(gradient)
+            with torch.set_grad_enabled(gradient):
+                start = time.process_time()
+                logits = module(inputs_embeds=x, logits_to_keep=1).logits
+                if gradient:
+                    start = time.process_time()
+                    logits.sum().backward()
+                times.append(time.process_time() - start)
+        return min(times)
+
+    return seconds
+
+
+def with_floor(row: dict[str, Any], plain: Callable[[tuple[int, ...], bool], float]) -> None:
+    """Replace the shapes of a row by the seconds of its passes, if they are the model's own."""
+    shapes = row.pop("shapes", None)
+    if shapes is not None and "{model}" in CASES[row["command"]]:
+        row["needed"] = sum(
+            count * plain(tuple(shape), gradient)
+            for gradient, passes in zip((False, True), shapes, strict=True)
+            for shape, count in passes
+        )
+
+
+def above(row: dict[str, Any], start: float) -> bool:
+    """Return True if a row takes more beyond the start than its passes explain."""
+    return row["seconds"] - start > max(TIMES * row.get("needed", 0), LEAST)
 
 
 def page(told: dict[str, Any]) -> str:
     """Return the table as Markdown."""
+    start = told["start"]
     lines = [
         "# Processor time of every command's default",
         "",
-        "Measured by `python -m benchmarks.command_times MODEL`: user and system seconds of the "
+        "Measured by `python -m benchmarks.command_times`: user and system seconds of the "
         "command and all that it starts, one thread, one run each, on a machine that other work "
         "shared, which adds to the seconds. Files are small: the command lines are in "
         "`benchmarks/command_cases.py`.",
         "",
-        f"MODEL is {told['model']}; a plain forward pass takes {told['per_token'] * 1e3:.3f} ms "
-        f"per token, and the start (imports, loading, checks) {told['start']:.1f} s. Forward "
-        "passes and tokens are counted at the blocks, as means over blocks: a pass through half "
-        "of them is half a pass. The ratio is the seconds after the start over plain forward "
-        "passes of as many tokens: what the command takes over the passes it needs. It is left "
-        "out for commands on models of their own.",
+        f"MODEL is `{told['model']}`; the start (imports, loading, checks: `interp check`) takes "
+        f"{start:.1f} s. Passes are counted where the products with the weights of the blocks run, "
+        "by the share of the weights: a pass through half of the blocks is half a pass. The floor "
+        "is the start and the plain cost of as many forward passes and gradients in batches of the "
+        "same shapes; for commands on models of their own it is not measured, and they are held to "
+        f"{LEAST:.0f} s. Beyond is what a command took over its floor. Before are the seconds of "
+        "an earlier state of the command, for those that were measured again.",
         "",
-        f"The aim is {LIMIT:.0f} s; rows above it are marked. "
-        f"{len(told['rows'])} of {len(CASES)} command lines are measured; the same command "
-        "measures the rest.",
+        f"The aim is, beyond the start, {TIMES:.0f} times the passes or {LEAST:.0f} s, whichever "
+        f"is more; rows above it are marked. {len(told['rows'])} of {len(CASES)} command lines "
+        "are measured; the same command measures the rest.",
         "",
-        "| command | processor seconds | forward passes | tokens | ratio |",
-        "|---|---|---|---|---|",
+        "| command | before | seconds | floor | beyond | forward | backward | tokens |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for row in told["rows"]:
-        words = f"| `{CASES[row['command']]}` "
+        words = f"| `{CASES[row['command']]}` | {row.get('before', '')} "
         if "failed" in row:
-            lines.append(f"{words}| failed: {row['failed']} | | | |")
+            lines.append(f"{words}| failed: {row['failed']} | | | | | |")
             continue
-        mark = " (above)" if row["seconds"] > LIMIT else ""
+        mark = " (above)" if above(row, start) else ""
         if "stopped" in row:
-            lines.append(f"{words}| over {row['seconds']:.0f}, stopped{mark} | | | |")
+            lines.append(f"{words}| over {row['seconds']:.0f}, stopped{mark} | | | | | |")
             continue
-        floor = row["tokens"] * told["per_token"] if "{model}" in CASES[row["command"]] else 0
-        ratio = f"{max(0.0, row['seconds'] - told['start']) / floor:.1f}" if floor else ""
-        lines.append(
-            f"{words}| {row['seconds']:.1f}{mark} | {row['passes']:,.0f} | {row['tokens']:,.0f} "
-            f"| {ratio} |"
-        )
-    above = "; ".join(
+        floor = [start + row["needed"]] if "needed" in row else []
+        cells = [f"{row['seconds']:.1f}{mark}"]
+        cells += [f"{x:.1f}" for x in floor] or [""]
+        cells += [f"{max(0.0, row['seconds'] - x):.1f}" for x in floor] or [""]
+        cells += [f"{row[x]:,.0f}" for x in ("forward", "backward", "tokens")]
+        lines.append(f"{words}| {' | '.join(cells)} |")
+    reasons = "; ".join(
         f"`{row['command']}`: {ABOVE[row['command']]}"
         for row in told["rows"]
-        if row.get("seconds", 0) > LIMIT and row["command"] in ABOVE
+        if row["command"] in ABOVE and "failed" not in row and above(row, start)
     )
-    if above:
-        lines += ["", f"Why rows stay above it: {above}."]
+    if reasons:
+        lines += ["", f"What takes the time in rows above it: {reasons}."]
     without = "; ".join(f"`{name}`: {why}" for name, why in WITHOUT.items())
     return "\n".join([*lines, "", f"Without a row: {without}.", ""])
 
@@ -183,21 +204,27 @@ def main() -> None:
         report.write_text(json.dumps(counted(words)))
         return
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model")
+    parser.add_argument("model", nargs="?", default="bundled:stories")
     parser.add_argument("--only", nargs="+", choices=list(CASES))
-    parser.add_argument("--limit", type=int, default=180, help="processor seconds of a command")
+    parser.add_argument("--limit", type=int, default=120, help="processor seconds of a command")
     asked = parser.parse_args()
     path = HERE / "command_times.json"
     told = json.loads(path.read_text()) if path.exists() else {"rows": []}
     name = Path(asked.model).name
     rows = {row["command"]: row for row in told["rows"]} if told.get("model") == name else {}
+    plain = plain_seconds(asked.model)
     with tempfile.TemporaryDirectory() as folder:
         given = files(Path(folder), asked.model) | other_models(Path(folder))
         if not rows:
-            told = {"model": name, "per_token": forward_seconds(asked.model)}
-            told["start"] = measured("check", given, asked.limit)["seconds"]
+            starts = [measured("check", given, asked.limit)["seconds"] for _ in range(REPEATS)]
+            told = {"model": name, "start": min(starts)}
         for command in asked.only or [x for x in CASES if x not in rows]:
-            rows[command] = measured(command, given, asked.limit)
+            row = measured(command, given, asked.limit)
+            with_floor(row, plain)
+            if (old := rows.get(command)) and "failed" not in old:
+                over = "over " if "stopped" in old else ""
+                row["before"] = old.get("before", f"{over}{old['seconds']:.1f}")
+            rows[command] = row
             told["rows"] = [rows[x] for x in CASES if x in rows]
             path.write_text(json.dumps(told, indent=1) + "\n")
             path.with_suffix(".md").write_text(page(told))

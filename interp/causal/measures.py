@@ -355,10 +355,13 @@ def _over(
     x: Tensor,
     rows: Tensor,
     sets: tuple[tuple[int, ...], ...],
-    reduce: Callable[[Tensor], Tensor],
+    reduce: Callable[..., Tensor],
 ) -> Tensor:
     """Reduce each row (one per prompt) over its ids by mean or sum."""
-    return torch.stack([reduce(x[i, list(sets[row])]) for i, row in enumerate(rows.tolist())])
+    each = [list(sets[row]) for row in rows.tolist()]
+    if len({len(ids) for ids in each}) == 1:
+        return reduce(x.gather(-1, torch.tensor(each, device=x.device)), -1)
+    return torch.stack([reduce(x[i, ids]) for i, ids in enumerate(each)])
 
 
 def _code(function: Any) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from interp.cli.context import COMMAND, DEBUG
+from interp.cli.deferred import defer_modules
 from interp.cli.folder import NamedGroup
 from interp.cli.installed_commands import Commands
 from interp.cli.stopping import (
@@ -62,6 +63,8 @@ class Interp(NamedGroup):
     def main(self, *args: Any, **options: Any) -> Any:
         """Run as a program; exit quietly if the reader of its output is gone."""
         alone = sys.stderr is sys.__stderr__
+        if alone:
+            defer_modules()
         try:
             with watched_streams(), gated_streams():
                 try:

@@ -13,6 +13,7 @@ after the last of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -191,9 +192,10 @@ def _made(
             values.pop("rows", None),
             _given(declared, values),
         )
-        run.check()
-        import_first(lent.imports, lent.session)
-        code = run.go()
+        with nullcontext() if alone else voice.opening(run.announced()):
+            run.check()
+            import_first(lent.imports, lent.session)
+            code = run.go()
         if code:
             click.get_current_context().exit(code)
 

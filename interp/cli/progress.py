@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from interp.core.tokens import visible
 
 _log = logging.getLogger(__name__)
 EVERY = 30.0  # seconds between two progress lines if bars cannot be drawn
+AT_ONCE = 1.0  # seconds until a command says what it does, if it has not ended
 SOON = 5.0  # seconds until the first of them, and until the length of a step is estimated
 LONG = 60.0  # seconds of a command whose length is worth a line
 PART = (
@@ -59,6 +61,17 @@ class Voice:
             traceback.print_exception(error)
 
     @contextmanager
+    def opening(self, text: str) -> Iterator[None]:
+        """Print what a command does, unless the block ends within `AT_ONCE` seconds."""
+        first = threading.Timer(AT_ONCE, self.note, [text])
+        first.daemon = True
+        first.start()
+        try:
+            yield
+        finally:
+            first.cancel()
+
+    @contextmanager
     def bars(self, model: str) -> Iterator[Callable[[str, int, int], None]]:
         """Show a bar per model and one for the current step; they disappear when it is done.
 
@@ -98,7 +111,7 @@ class Voice:
         )
         with progress:
             tasks: dict[str, int] = {}
-            began: dict[str, tuple[float, int]] = {}
+            counted: dict[str, list[tuple[float, int]]] = {}  # times, and units done by then
             announced = {model}  # metrics share passes: the first says nothing of the rest
             begun = time.monotonic()
             last_note = begun - EVERY + SOON
@@ -106,14 +119,17 @@ class Voice:
             def tell(what: str, done: int, total: int) -> None:
                 nonlocal last_note
                 now = time.monotonic()
-                if not done or what not in began:  # of a second count of this name too
-                    began[what] = now, done
-                start, before = began[what]
+                if not done or what not in counted:  # of a second count of this name too
+                    counted[what] = []
+                counts = counted[what]
+                if not counts or what not in announced:
+                    counts.append((now, done))
+                start, before = counts[0]
                 known = done - before >= max(2, total / PART) and now - start >= SOON
                 if known and done < total and what not in announced:
                     announced.add(what)
-                    left = (now - start) * (total - done) / (done - before)
-                    if now - begun + left > LONG:
+                    left = _left(counts, total)
+                    if now - begun + left > LONG and left > 1:
                         about = f"{left:.0f} s" if left < LONG else f"{left / 60:.0f} min"
                         what_next = f"{what.strip()} takes about {about} more{self.stopping}"
                         self.note(f"{model}: {what_next}")
@@ -127,6 +143,17 @@ class Voice:
                 progress.update(tasks[what], completed=done, total=total, visible=not over)  # type: ignore[arg-type]
 
             yield tell
+
+
+def _left(counts: list[tuple[float, int]], total: int) -> float:
+    """Return the seconds that the rest takes, by the pace of the later half of what is done.
+
+    The first units compile, allocate and fill caches.
+    """
+    now, done = counts[-1]
+    middle = (counts[0][1] + done) / 2
+    since, before = [(at, n) for at, n in counts if n <= middle][-1]
+    return (now - since) * (total - done) / (done - before)
 
 
 def say_scores(text: str, voice: Voice, *, known: bool) -> bool:

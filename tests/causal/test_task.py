@@ -346,6 +346,6 @@ def test_measures_know_what_guessing_gives():
 def test_the_plain_text_of_a_model_that_comes_with_texts_is_the_first_of_these() -> None:
     stories = interp.load("bundled:stories")
     [ids, _] = plain_task(stories, n=2, max_length=20).prompts.ids
-    file = own_texts("stories")
+    file = own_texts("bundled:stories")
     assert file is not None
     assert stories.tokenizer.decode(ids[1:]) in file.read_text(encoding="utf-8").partition("\n")[0]

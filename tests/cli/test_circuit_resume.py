@@ -98,7 +98,10 @@ def test_a_search_that_is_killed_again_and_again_goes_on(run, tmp_path) -> None:
             assert last == (
                 "interp: error: interrupted; the same command resumes from the finished steps"
             )
-            told = re.compile(r"interp: bundled:induction: patching paths, \d+ of \d+")
+            told = re.compile(
+                r"interp: (circuit: loading bundled:induction"
+                r"|bundled:induction: patching paths, \d+ of \d+)"
+            )
             assert all(told.fullmatch(line) for line in progress), said
         assert not (tmp_path / "out" / "bundled-induction").exists()
     again, rest = counting(run, *PATHS, "-o", tmp_path / "out")

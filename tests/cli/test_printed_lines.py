@@ -30,15 +30,17 @@ def test_a_line_is_quoted_for_a_shell() -> None:
     assert shlex.split(line) == ["interp", *map(str, words[:-1]), "./-page.html"]
 
 
+def nodes_of(path: Path, words: str) -> list[ast.AST]:
+    """Return the syntax of a file in which words stand."""
+    text = path.read_text(encoding="utf-8")
+    return [*ast.walk(ast.parse(text))] if words in text else []
+
+
 def calls(path: Path) -> list[ast.Call]:
     """Return the calls of `shell_line` in a file whose words are not all those of a user."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    found = [x for x in ast.walk(tree) if isinstance(x, ast.Call)]
+    found = [x for x in nodes_of(path, "shell_line") if isinstance(x, ast.Call)]
     named = [x for x in found if isinstance(x.func, ast.Name) and x.func.id == "shell_line"]
     return [x for x in named if isinstance(x.args[0], ast.Constant)]
-
-
-CALLS = {f"{p.relative_to(PACKAGE)}:{c.lineno}": c for p in PACKAGE.rglob("*.py") for c in calls(p)}
 
 
 def words_of(call: ast.Call) -> list[str]:
@@ -48,9 +50,12 @@ def words_of(call: ast.Call) -> list[str]:
 
 
 def test_every_line_is_a_command_as_it_is_declared() -> None:
-    assert len(CALLS) > 8
+    made = {
+        f"{p.relative_to(PACKAGE)}:{c.lineno}": c for p in PACKAGE.rglob("*.py") for c in calls(p)
+    }
+    assert len(made) > 8
     wrong = []
-    for place, call in CALLS.items():
+    for place, call in made.items():
         command, words = called(words_of(call))
         if unknown := {w for w in words if w.startswith("-")} - flags_of(command):
             wrong.append(f"{place}: {unknown}")
@@ -72,7 +77,7 @@ def test_every_line_is_a_command_as_it_is_declared() -> None:
 def test_no_other_place_makes_a_command_with_values() -> None:
     found = []
     for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes_of(path, "interp "):
             if isinstance(node, ast.JoinedStr):
                 parts = [x.value if isinstance(x, ast.Constant) else "{}" for x in node.values]
                 if TYPED_BY_HAND.search("".join(map(str, parts))):

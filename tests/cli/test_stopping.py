@@ -140,7 +140,13 @@ def test_a_long_step_says_so_once_and_early(capsys, monkeypatch) -> None:
         progress("uneven", 1, 500)
         assert notes() == []
         progress("uneven", 400, 500)
-        assert notes()[0].startswith("interp: m: uneven takes about 8 s more")
+        assert notes() == [], "it is nearly over, by the pace of the others"
+        progress("compiling", 0, 100)
+        now[0] += 20  # not the pace of what comes after it
+        for done in range(1, 9):
+            progress("compiling", done, 100)
+            now[0] += 0.5
+        assert notes()[0].startswith("interp: m: compiling takes about 49 s more")
 
 
 def test_a_short_step_does_not_say_how_long_it_takes(capsys, monkeypatch) -> None:

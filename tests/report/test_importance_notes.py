@@ -75,8 +75,8 @@ def test_the_sentences_say_what_the_notes_say(importances) -> None:
     alone = importances["ablation"]
     clean, none = alone.notes["v_clean"], alone.notes["v_none"]
     assert told["ablation"] == (
-        f"the task second_copy_loss is {clean:.4g} nats/token with all heads and {none:.4g} with"
-        f" none; without L0H3 alone it is {clean + alone.score.max():.4g}"
+        f"the task second_copy_loss is {clean:.4g} nats/token with all heads and {none:.4g} without"
+        f" the {len(alone.score)} heads; without L0H3 alone it is {clean + alone.score.max():.4g}"
     )
     residual = abs(importances["gradients"].notes["completeness_residual"])
     assert f"joint effect of all heads by {residual:.4g} nats/token on average" in told["gradients"]

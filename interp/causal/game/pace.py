@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,23 +22,21 @@ if TYPE_CHECKING:
     from interp.model.calls.sites import Site
 
 _LONG = 0.5  # seconds; a run that takes this long is timed once
-_ENOUGH = 0.05  # seconds in total; a shorter timing is mostly noise
-_RUNS = 5
 _FEW = 2  # passes; timing some of fewer would take as long as running them
 
 
 def timed(run: Callable[[], Any]) -> float:
-    """Measure the seconds of one run; the median of several if one is too short."""
-    spent: list[float] = []
-    while len(spent) <= _RUNS:
+    """Measure the seconds of a second run, as the first also allocates memory.
+
+    The number of runs must not depend on how busy the machine is, but where a run takes long.
+    """
+    for _ in range(2):
         start = time.perf_counter()
         run()
-        spent.append(time.perf_counter() - start)
-        if len(spent) == 1 and spent[0] >= _LONG:
-            return spent[0]
-        if len(spent) > 2 and sum(spent[1:]) >= _ENOUGH:
+        spent = time.perf_counter() - start
+        if spent >= _LONG:
             break
-    return median(spent[1:])  # the first run also allocates memory
+    return spent
 
 
 @dataclass(frozen=True)

@@ -38,10 +38,11 @@ def explained_notes(found: Importance) -> list[str]:
 
 
 def _task_values(found: Importance, notes: dict[str, Any], unit: str) -> str:
-    """Return what the task is with all heads, with none, and without the first of the order."""
+    """Return what the task is with all heads, without all players, and without the first one."""
     clean, none = notes.pop("v_clean"), notes.pop("v_none")
     task = " ".join(["the task", *filter(None, [found.provenance.get("task")])])
-    sentence = f"{task} is {short(clean)} {unit} with all heads and {short(none)} with none"
+    players = f"the {len(found.players.labels)} {found.players.kind.replace('kv_', 'key-value ')}"
+    sentence = f"{task} is {short(clean)} {unit} with all heads and {short(none)} without {players}"
     if found.of != "removal" or not len(found.players.labels):
         return sentence
     first = found.order()[0]
