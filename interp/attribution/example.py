@@ -59,9 +59,11 @@ class Example:
             )
         self.ids: tuple[int, ...] = tuple(self.inputs["input_ids"][0].tolist())
         last = target.position if isinstance(target, Target) else position
-        self._last_only = (
+        last_only = (
             last == -1 and model.kind == "causal" and "logits_to_keep" in takes(model.module)
         )
+        # for a long prompt the logits of all positions need more memory than anything else
+        self.short: dict[str, Any] = {"logits_to_keep": 1} if last_only else {}
         self.target = (
             target
             if isinstance(target, Target)
@@ -105,10 +107,8 @@ class Example:
 
         It holds the last position only if that one is explained and the model can omit the others.
         """
-        # for a long prompt the logits of all positions need more memory than anything else
-        short = {"logits_to_keep": 1} if self._last_only else {}
         with torch.no_grad():
-            return self.model.run(self.inputs | short)
+            return self.model.run(self.inputs | self.short)
 
     @cached_property
     def value(self) -> float:
@@ -174,7 +174,8 @@ class Example:
 
     @cached_property
     def _patterns(self) -> ActivationCache:
-        return self.model.capture(self.inputs, ("pattern",))
+        short = {"logits_to_keep": 1} if "logits_to_keep" in takes(self.model.module) else {}
+        return self.model.capture(self.inputs | short, ("pattern",))
 
     def capture(self, names: Sequence[str], **options: Any) -> ActivationCache:
         """Capture activations of this input; see `interp.model.capture.capture`."""

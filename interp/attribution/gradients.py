@@ -71,7 +71,7 @@ def gradient(
     with torch.enable_grad(), frozen(model.module), inference(model.module), ExitStack() as stack:
         leaves = stack.enter_context(embedding_leaves(model, at))
         run = None if rules is None else stack.enter_context(ruled(model, rules, roles))  # type: ignore[arg-type]
-        output = model.run(inputs)
+        output = model.run(inputs if rules is not None else inputs | example.short)
         if run is not None:
             run.check(output)
             error = run.error
@@ -136,7 +136,7 @@ def pattern_gradients(
 
     with torch.enable_grad(), frozen(model.module), inference(model.module):
         with embedding_leaves(model, None), model.visited(visit, stage="mix"):
-            output = model.run(example.inputs)
+            output = model.run(example.inputs | example.short)
         values = example.read(output)
     gradients = grads(model, values, list(patterns.values()))
     return {
@@ -282,7 +282,7 @@ def weighted_patterns(example: Example) -> dict[Site, WeightedPattern]:
 
     with torch.enable_grad(), frozen(model.module), inference(model.module):
         with embedding_leaves(model, None), model.visited(visit, stage="mix"):
-            output = model.run(example.inputs)
+            output = model.run(example.inputs | example.short)
         values = example.read(output)
     gradients = grads(model, values, list(z.values()))
     return {

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from interp.model.capture import ActivationCache
     from interp.model.model import Model
 
+_CHECKED = 8  # positions, spread over the input; logits of all are large
 _CLOSE = 1e-3  # relative to the largest logit; float32 sums over the stream's width
 
 _CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")  # in configs
@@ -71,8 +72,10 @@ class Finish:
         float64.
         """
         matrix, bias = linear_map(self.module(self.leaving.matrix), self.leaving.width)
-        d = matrix.double() @ direction.double() * self.factor
-        constant = 0.0 if bias is None else float(bias.double() @ direction.double()) * self.factor
+        tokens = direction.nonzero()[:, 0].to(matrix.device)  # a copy of the whole matrix is large
+        weights = direction.double()[tokens]
+        d = matrix[:, tokens].double() @ weights * self.factor
+        constant = 0.0 if bias is None else float(bias[tokens].double() @ weights) * self.factor
         d, more = self._before_matrix(d, stream)
         return d, constant + more
 
@@ -144,9 +147,11 @@ def finish(model: Model, cache: ActivationCache, stack: str) -> Finish:
     if isinstance(leaving, str):
         raise UnreadableAttention(leaving)
     last = cache["resid_post", model_layers(model, stack)[-1], stack]
+    rows = torch.linspace(0, last.shape[1] - 1, min(last.shape[1], _CHECKED)).round().long()
     with torch.no_grad():
-        raw = Finish(model, leaving, 1.0, None)(last).double()
-    logits = cache.logits.to(raw.device).double()  # the last layer may lie on another device
+        raw = Finish(model, leaving, 1.0, None)(last[:, rows.to(last.device)]).double()
+    # the last layer may lie on another device
+    logits = cache.logits[:, rows.to(cache.logits.device)].to(raw.device).double()
     config = text_config(model.config)
     caps = (getattr(config, name, None) for name in _CAPS)
     cap = next((x for x in caps if x is not None), None)

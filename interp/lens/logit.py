@@ -90,13 +90,13 @@ def logit_lens(
             streams
         ):  # one depth at a time: logits of all positions are large
             read = stream if tuned is None else translated(tuned, depth, stream)
-            depth_logits = end(read)[0].double()
+            depth_logits = end(read)[0]
             best = depth_logits.topk(k, dim=-1)
             tops.append(best.indices.cpu())
-            values.append(best.values.cpu())
+            values.append(best.values.cpu().double())
             if wanted is not None:
                 mine = depth_logits[:, wanted]
-                logits.append(mine.cpu())
+                logits.append(mine.cpu().double())
                 ranks.append((depth_logits > mine[:, None]).sum(-1).cpu())
     top = torch.stack(tops).numpy()
     ids = inputs.get("decoder_input_ids", inputs["input_ids"])[0].tolist()
@@ -121,7 +121,7 @@ def logit_lens(
         "top_ids": top,
         "top_tokens": top_tokens,
         "top_logits": top_logits,
-        "residual": float((depth_logits - cache.logits[0].double()).abs().max()),
+        "residual": float((depth_logits - cache.logits[0].to(depth_logits)).abs().max()),
     }
     if aim is not None:
         facts["target_ranks"] = torch.stack(ranks).numpy()

@@ -51,7 +51,7 @@ class ImageExample(Example):
         z = model.capture(self.inputs, ("z",), layers=first.layer)["z", first.layer]
         self.grid: PatchGrid = patch_grid(model, z.shape[2])
         self.ids = tuple(range(self.grid.tokens))
-        self._last_only = False
+        self.short = {}
         if isinstance(target, Target):
             self.target = target
             return
