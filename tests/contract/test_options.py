@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 import pytest
+from sampled import sampled
 
 from interp.cli.main import main
 from interp.cli.settings import Setting
@@ -207,16 +208,12 @@ def _another(option: click.Option) -> str | None:
 
 
 CASES = [
-    pytest.param(
-        name,
-        option,
-        id=f"{name} {max(option.opts, key=len)}",
-        marks=[pytest.mark.slow] if name in SLOW else [],
-    )
+    pytest.param(name, option, id=f"{name} {max(option.opts, key=len)}")
     for name in BASE
     for option in options_of(name)
     if max(option.opts, key=len) not in WHY and (name, max(option.opts, key=len)) not in WHY_OF
 ]
+LONG = [case for case in CASES if case.values[0] in SLOW]
 
 
 @pytest.fixture(scope="module")
@@ -250,7 +247,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("name", "option"), CASES)
+@pytest.mark.parametrize(("name", "option"), [*(x for x in CASES if x not in LONG), *sampled(LONG)])
 def test_an_option_changes_the_answer(
     run: Any,
     request: pytest.FixtureRequest,

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 import shlex
+from functools import reduce
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner
 from fixtures.commands import called, flags_of
+from sampled import sampled
 from together import over
 
 from interp.circuits.tasks import TASKS
@@ -107,10 +112,30 @@ def test_no_room_is_without_a_guide() -> None:
     assert set(covered.values()) <= {path.stem for path in GUIDES}
 
 
-@pytest.mark.slow
+@over("path", GUIDES, ids=lambda p: p.stem)
+def test_what_its_code_calls_exists(path: Path) -> None:
+    """Imports, and keywords of calls: of most guides only `.ci/exhaustive` runs the code."""
+    names: dict[str, Any] = {}
+    for node in ast.walk(ast.parse("\n".join(blocks(path, "python")))):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            exec(ast.unparse(node), names)
+    for node in ast.walk(ast.parse("\n".join(blocks(path, "python")))):
+        if not isinstance(node, ast.Call):
+            continue
+        root, *below = ast.unparse(node.func).split(".")
+        if root not in names or not all(word.isidentifier() for word in below):
+            continue
+        function = reduce(getattr, below, names[root])
+        if not str(getattr(function, "__module__", "")).startswith("interp"):
+            continue
+        parameters = inspect.signature(function).parameters
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+            assert {k.arg for k in node.keywords if k.arg} <= {*parameters}, ast.unparse(node)
+
+
 @pytest.mark.parametrize(
     "path",
-    [path for path in GUIDES if path.stem != "agents"],  # tests/cli/test_mcp.py runs its agent
+    sampled(p for p in GUIDES if p.stem != "agents"),  # tests/cli/test_mcp.py runs its agent
     ids=lambda p: p.stem,
 )
 def test_its_code_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ import click
 import pytest
 from docs.typed_files import supply
 from docs.typed_lines import HELP, PAGE_LINES, ROOT, Line
-from docs.typed_run import in_fork, in_shell, until_address
+from docs.typed_run import WARM, in_fork, in_shell, until_address
 from fixtures.commands import called
 from sampled import sampled
 from together import over
@@ -110,8 +111,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("home")
 
 
+PICTURE = "interp atlas bundled:"
+
+
 def test_the_command_under_the_first_picture(tmp_path: Path, home: Path) -> None:
-    [line] = [x for x in PAGE_LINES["README"] if x.text.startswith("interp atlas bundled:")]
+    [line] = [x for x in PAGE_LINES["README"] if x.text.startswith(PICTURE)]
     supply(line.words, tmp_path)
     done = in_shell(line.text, tmp_path, home)
     assert done.code == 0, done.output[-2000:]
@@ -119,17 +123,18 @@ def test_the_command_under_the_first_picture(tmp_path: Path, home: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "page", sampled([name for name, lines in PAGE_LINES.items() if lines], ["README"])
+    "page", sampled([name for name, lines in PAGE_LINES.items() if lines], ["README"], every=9)
 )
 def test_the_lines_of_a_page_are_typed(page: str, tmp_path: Path, home: Path) -> None:
     """Of the page on papers every fourth line is typed; INTERP_EVERY_LINE=1 types all.
 
-    Every fourth line of the README is a process of its own.
+    Every fourth line of the README is a process of its own; the one under its picture has a test.
     """
     folder = tmp_path / "empty"
     folder.mkdir()
     step = 4 if page == "docs/literature" and not os.environ.get("INTERP_EVERY_LINE") else 1
-    assert typed(PAGE_LINES[page][::step], folder, home, processes=4 * (page == "README")) == []
+    lines = [x for x in PAGE_LINES[page][::step] if not x.text.startswith(PICTURE)]
+    assert typed(lines, folder, home, processes=4 * (page == "README")) == []
 
 
 @pytest.mark.parametrize("line", sampled(HELP, every=9), ids=str)
@@ -137,6 +142,11 @@ def test_the_lines_of_a_help_text_are_typed(line: Line, tmp_path: Path, home: Pa
     folder = tmp_path / "empty"
     folder.mkdir()
     assert typed([line], folder, home) == []
+
+
+def test_what_forks_share_exists() -> None:
+    missing = [name for name in WARM if importlib.util.find_spec(name) is None]
+    assert missing == [], "the server of forks skips a module that it does not find"
 
 
 def test_the_pages_are_those_of_the_repository() -> None:

@@ -15,6 +15,21 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 600
+WARM = (  # what most commands import in the end; a name of a package alone would import little
+    "transformers.modeling_utils",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.gpt2.modeling_gpt2",
+    "transformers.models.llama.modeling_llama",
+    "pandas",
+    "scipy.stats",
+    "sklearn.linear_model",
+    "numba",
+    "networkx",
+    "plotly.graph_objects",
+    "interp.cli.main",
+    "interp.model.load",
+    "interp.heads.sweep.scored_models",
+)
 
 
 @dataclass
@@ -61,7 +76,7 @@ def in_shell(line: str, folder: Path, home: Path) -> Typed:
 def in_fork(line: str, folder: Path, home: Path) -> Typed:
     """Run a command line in a fork of a process that has imported torch: the imports are shared."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "transformers", "interp.cli.main", "interp.causal"])
+    context.set_forkserver_preload(list(WARM))
     output = folder.parent / f"{folder.name}.output"
     process = context.Process(target=_run, args=(line, folder, environment(home, folder), output))
     process.start()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import zoo
+from sampled import sampled
 
 import interp
 from interp.core.prompts import Prompts
@@ -86,16 +87,13 @@ FIRST = {"left": (4,), "right": (16,)}
 SIZES = {"left": (16,), "right": (4,)}
 MORE = {"left": (4, 16), "right": (1, 16)}
 CASES = [
-    pytest.param(
-        *(name, engine, side, size),
-        marks=() if name == "llama" and size in FIRST[side] else (pytest.mark.slow,),
-        id=f"{name}-{engine}-{side}-{size}",
-    )
+    pytest.param(name, engine, side, size, id=f"{name}-{engine}-{side}-{size}")
     for name in ("llama", "gpt2", "gemma2", "gpt_oss", "bert")
     for engine in ENGINES
     for side in SIDES
     for size in (MORE if name == "llama" else SIZES)[side]
 ]
+QUICK = [x for x in CASES if x.values[0] == "llama" and x.values[3] in FIRST[x.values[2]]]
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +112,10 @@ def reference():
     return of
 
 
-@pytest.mark.parametrize(("name", "engine", "side", "size"), CASES)
+@pytest.mark.parametrize(
+    ("name", "engine", "side", "size"),
+    [*QUICK, *sampled(x for x in CASES if x not in QUICK)],
+)
 def test_scores_are_those_of_prompts_that_run_alone(
     reference, monkeypatch, name, engine, side, size
 ) -> None:

@@ -122,13 +122,15 @@ def test_every_form_is_asked_for() -> None:
     assert {*Presenter.__annotations__} <= found
 
 
-@over("name", sorted(made_in()))
-def test_every_result_has_a_presenter_or_inherits_one(name: str) -> None:
-    [module, *_] = made_in()[name]
-    made = getattr(import_module(module), name, ResultRows)
-    chain = [name, *(cls.__name__ for cls in made.__mro__)]
-    forms = {form for each in chain for form in getattr(presented(each), "forms", {})}
-    assert {"first_line", "inline", "page", "vector", "publish"} <= forms
+def test_every_result_has_a_presenter_or_inherits_one() -> None:
+    assert len(made_in()) > 80
+    lacking = {}
+    for name, [module, *_] in made_in().items():
+        made = getattr(import_module(module), name, ResultRows)
+        chain = [name, *(cls.__name__ for cls in made.__mro__)]
+        forms = {form for each in chain for form in getattr(presented(each), "forms", {})}
+        lacking[name] = {"first_line", "inline", "page", "vector", "publish"} - forms
+    assert {name for name, forms in lacking.items() if forms} == set()
 
 
 def test_no_table_has_the_names_of_types_as_keys() -> None:

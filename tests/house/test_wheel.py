@@ -109,7 +109,7 @@ def test_it_is_small_and_says_what_it_is(wheel: Path) -> None:
     weights = [i.compress_size for i in packed.infolist() if i.filename.endswith(".safetensors")]
     assert len(weights) == 16  # the bundled models, and those trained on algorithms
     assert sum(weights) < 4_300_000
-    assert wheel.stat().st_size < 7_400_000  # of which 4.3 MB are weights
+    assert wheel.stat().st_size < 7_500_000  # of which 4.3 MB are weights
     [name] = [n for n in packed.namelist() if n.endswith(".dist-info/METADATA")]
     told = email.message_from_bytes(packed.read(name))
     assert told["Author"] == "The interp developers"

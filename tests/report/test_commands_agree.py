@@ -120,7 +120,7 @@ def heading_disagrees(found: Circuit, folder: Path, line: str, printed: str) -> 
     return [] if right else [line]
 
 
-@pytest.mark.parametrize("method", list(CIRCUIT_METHODS))
+@pytest.mark.parametrize("method", sampled(CIRCUIT_METHODS))
 def test_circuits_of_every_method(run, tmp_path, method) -> None:
     asked = ["--task", "planted:bystander", "-m", SHORT.get(method, method)]
     found = run("circuit", "planted:bystander", *asked, *FEW, "-o", tmp_path)

@@ -61,7 +61,7 @@ def whole(browser, width: int, theme: str) -> bytes:
     return content
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", sampled(PAGES))
 def test_on_screens_and_paper(browser, written, pictures, name) -> None:
     path = written(name)
     for width in (1400, 390):

@@ -6,13 +6,13 @@ import re
 
 import pytest
 from report.large import PAGES
+from sampled import sampled
 
 LIMIT = 1_500_000  # bytes
 SMALL = {"circuit": 1_000_000, "circuit_alone": 1_000_000}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", sampled(PAGES))
 def test_a_page_of_144_heads_is_small_and_whole(name: str, tmp_path) -> None:
     path = tmp_path / "page.html"
     PAGES[name](path)
