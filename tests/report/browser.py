@@ -74,10 +74,20 @@ class Browser:
         asked = {"using": "css selector", "value": selector}
         return f"/element/{self.call('POST', '/element', asked)[ELEMENT]}"
 
-    def click(self, selector):
+    def click(self, selector, seconds=10):
+        """Click on an element as soon as nothing lies above it: pages move while they are drawn."""
+        end = time.monotonic() + seconds
         # in the middle of the window, not below what stays on its upper edge
-        self.run("document.querySelector(arguments[0]).scrollIntoView({block: 'center'})", selector)
-        self.call("POST", f"{self.find(selector)}/click", {})
+        centre = "document.querySelector(arguments[0]).scrollIntoView({block: 'center'})"
+        while True:
+            self.run(centre, selector)
+            try:
+                return self.call("POST", f"{self.find(selector)}/click", {})
+            except RuntimeError as error:
+                moved = "intercepted" in str(error) or "stale element" in str(error)
+                if not moved or time.monotonic() > end:
+                    raise
+                time.sleep(0.05)
 
     def type(self, selector, keys):
         self.call("POST", f"{self.find(selector)}/value", {"text": keys})
