@@ -244,20 +244,20 @@ class Run:
 
     def _call(self) -> None:
         arguments = self.arguments()
-        with finishing():
+        with finishing():  # steps that are not kept go once their result is written
             returned = self.declared.function()(**arguments)
-        results = []
-        try:
-            for group in returned if isinstance(returned, Iterator) else [returned]:
-                shown = results_in(group)
-                results += shown
-                self._show(shown)  # a step that follows may be stopped
-        finally:
-            if results:
-                self.results.append((self.made.get("model"), results))
-        files = self.declared.files
-        if files and results and (folder := self.folder(files[0])) is not None:
-            self._save(results[0], folder, files)
+            results = []
+            try:
+                for group in returned if isinstance(returned, Iterator) else [returned]:
+                    shown = results_in(group)
+                    results += shown
+                    self._show(shown)  # a step that follows may be stopped
+            finally:
+                if results:
+                    self.results.append((self.made.get("model"), results))
+            files = self.declared.files
+            if files and results and (folder := self.folder(files[0])) is not None:
+                self._save(results[0], folder, files)
         if self.declared.each is not None:
             self.declared.each(self, results)
         if self.declared.over != "nothing":

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from interp.core.documents import document_checksum, seal, unseal
 
 STEPS = "interp steps 1"
 """Format of named bytes: finished steps of a long run."""
+GROUP = 2**22  # bytes of rows that are compressed together
 OTHER_ROWS = "its rows are not those that were written: some are missing or changed"
 
 
@@ -24,35 +26,84 @@ def checked_parquet(content: bytes) -> Any:
         raise ValueError(str(error).splitlines()[0]) from error
 
 
-def rows_to_parquet(rows: Mapping[str, bytes], notes: Mapping[str, str]) -> bytes:
-    """Format named bytes as Parquet, with texts in the file's metadata."""
+def rows_to_parquet(
+    names: Iterable[str], value: Callable[[str], bytes | None], notes: Mapping[str, str]
+) -> Iterator[bytes]:
+    """Yield the pieces of a Parquet file of named bytes, with texts in its metadata.
+
+    Each value is asked for twice, so that few are in memory at once; names without one are left out.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    notes = {"rows_sha256": _rows_digest(rows), **notes}
+    found = ((name, value(name)) for name in names)
+    digests = {name: hashlib.sha256(x).hexdigest() for name, x in found if x is not None}
+    notes = {"rows_sha256": _rows_digest(digests), **notes}
     columns = [("name", pa.string()), ("value", pa.large_binary())]
     schema = pa.schema(columns, metadata=sealed_metadata(STEPS, notes))
-    table = pa.table([list(rows), list(rows.values())], schema=schema)
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
-    return sink.getvalue().to_pybytes()
+    sink = _Pieces()
+    options = {"compression": "zstd", "write_page_checksum": True, "use_dictionary": False}
+    with pq.ParquetWriter(sink, schema, **options) as writer:
+        for group in _groups(digests, value):
+            writer.write_table(pa.table([list(group), list(group.values())], schema=schema))
+            yield sink.taken()
+    yield sink.taken()
+
+
+def _groups(
+    names: Iterable[str], value: Callable[[str], bytes | None]
+) -> Iterator[dict[str, bytes]]:
+    """Yield rows that are written together, of about `GROUP` bytes."""
+    group: dict[str, bytes] = {}
+    size = 0
+    for name in names:
+        group[name] = value(name) or b""
+        size += len(group[name])
+        if size >= GROUP:
+            yield group
+            group, size = {}, 0
+    if group:
+        yield group
+
+
+class _Pieces(io.RawIOBase):
+    """File that gives back what was written to it, piece by piece."""
+
+    def __init__(self) -> None:
+        self._written: list[bytes] = []
+        self._at = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def write(self, piece: Any) -> int:
+        self._written.append(bytes(piece))
+        self._at += len(self._written[-1])
+        return len(self._written[-1])
+
+    def taken(self) -> bytes:
+        """Return what was written since the last call."""
+        written, self._written = self._written, []
+        return b"".join(written)
 
 
 def rows_from_parquet(content: bytes) -> tuple[dict[str, bytes], dict[str, str]]:
-    """Read rows and texts from the bytes of `rows_to_parquet`; ValueError when damaged."""
+    """Read rows and texts from the bytes that `rows_to_parquet` gave; ValueError when damaged."""
     table = checked_parquet(content)
     notes = unsealed_notes(table.schema.metadata, STEPS)
     columns = (table[name].to_pylist() for name in ("name", "value"))
     rows = dict(zip(*columns, strict=True))
-    if notes.pop("rows_sha256") != _rows_digest(rows):
+    digests = {name: hashlib.sha256(value).hexdigest() for name, value in rows.items()}
+    if notes.pop("rows_sha256") != _rows_digest(digests):
         raise ValueError(OTHER_ROWS)
     return rows, notes
 
 
-def _rows_digest(rows: Mapping[str, bytes]) -> str:
-    return document_checksum(
-        [[name, hashlib.sha256(value).hexdigest()] for name, value in rows.items()]
-    )
+def _rows_digest(digests: Mapping[str, str]) -> str:
+    return document_checksum([[name, digest] for name, digest in digests.items()])
 
 
 def sealed_metadata(form: str, notes: Mapping[str, str]) -> dict[str, str]:

@@ -327,7 +327,7 @@ def _signs(n: int, flips: int, seed: int) -> Int[Array, "flip unit"]:
         bits = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
     else:
         bits = np.random.default_rng(seed).integers(0, 2, size=(flips, n))
-    return (1 - 2 * bits).astype(np.int8)
+    return 1 - 2 * bits.astype(np.int8)
 
 
 def least_sign_flip_p(n: int, flips: int = RANDOM_FLIPS) -> float:

@@ -40,14 +40,16 @@ class Steps:
     """Named rows of bytes that belong to one run, found by the run's identity.
 
     Several processes may add to one folder, and each finds the rows that the others added. Damaged
-    rows and files are reported (DamagedKept) and recomputed.
+    rows and files are reported (DamagedKept) and recomputed. Temporary rows are of no use once the
+    run has ended, and go then.
 
     Raises:
         StoreError: the folder cannot be written.
     """
 
-    def __init__(self, finished: Path, notes: Mapping[str, str]) -> None:
+    def __init__(self, finished: Path, notes: Mapping[str, str], *, temporary: bool = False) -> None:
         self.finished, self.path = finished, finished.with_name(UNFINISHED)
+        self.temporary = temporary
         self.notes, self.version = dict(notes), ""
         self._run = finished.name.split(".")[2]
         self._held: dict[str, bytes] = {}  # rows of the Parquet file at the time of `_stamp`
@@ -82,13 +84,20 @@ class Steps:
 
         With `keep=False` the rows are deleted, because their final result is stored elsewhere.
         """
+        if not keep:
+            self.finished.unlink(missing_ok=True)
 
         def close(db: sqlite3.Connection) -> None:
             names = [n for (n,) in db.execute("SELECT name FROM steps WHERE run = ?", [self._run])]
             if names and keep:
                 self._read_finished()
-                self._held |= self._select(db, names)
-                files.write_atomically(self.finished, rows_to_parquet(self._held, self.notes))
+                held, self._held, self._stamp = self._held, {}, ()
+
+                def value(name: str) -> bytes | None:
+                    return self._select(db, [name]).get(name, held.get(name))
+
+                every = dict.fromkeys([*held, *names])
+                files.write_atomically(self.finished, rows_to_parquet(every, value, self.notes))
             if db.execute("SELECT 1 FROM steps WHERE run != ?", [self._run]).fetchone() is None:
                 # This transaction wrote nothing, so it leaves no journal behind. SQLite reports to
                 # processes that wait for the lock that their file has moved.
@@ -170,7 +179,7 @@ def finishing() -> Iterator[None]:
     finally:
         _open.reset(token)
     for steps in opened:
-        steps.finish()
+        steps.finish(keep=not steps.temporary)
 
 
 def _inode(path: Path) -> tuple[int, ...] | None:

@@ -131,11 +131,16 @@ class Store:
         """Create the folder and write a trial file, to fail before long work; raises StoreError."""
         files.require_writable(self.folder)
 
-    def steps(self, what: str, weights: str, settings: Mapping[str, Any]) -> Steps:
-        """Return the checkpoints of a run, finished or not, identified by its settings."""
+    def steps(
+        self, what: str, weights: str, settings: Mapping[str, Any], *, temporary: bool = False
+    ) -> Steps:
+        """Return the checkpoints of a run, finished or not, identified by its settings.
+
+        Temporary ones go when the run has ended.
+        """
         key = Key(weights[:8], weights, what, settings)
         path = (self.folder / key.file_name).with_suffix(STEPS)  # it is not a table
-        return Steps(path, {"key": key.as_json(), "version": self.version})
+        return Steps(path, {"key": key.as_json(), "version": self.version}, temporary=temporary)
 
     def find(self, key: Key) -> HeadTable | None:
         """Return the stored result, or None; it then counts as the most recently used one.

@@ -51,32 +51,19 @@ class QueryLines(StoredArrays):
     line_sums: Float[np.ndarray, "judged head line sum"]
     n_queries: Int[np.ndarray, "judged kind"]
 
-    @classmethod
-    def of(
-        cls, fitted: Sequence[Page], judged: Sequence[Page], every: Sequence[KeySet]
-    ) -> QueryLines:
-        """Choose lines on the fitted pages and count them on the judged ones.
 
-        Sets that are limited to a kind of query by themselves, or several places, are not tried.
-        """
-        excluded = [
-            at
-            for at, one in enumerate(every)
-            if one.phrase.startswith("from ") or (one.positional and not one.place)
-        ]
-        sets, kinds = _chosen(fitted, excluded)
-        return cls(
-            sets.numpy(),
-            kinds.numpy(),
-            np.stack([_counted(page, sets, kinds) for page in judged]),
-            np.stack([page.sets.n_judged for page in judged]),
-        )
-
-
-def _chosen(
-    pages: Sequence[Page], excluded: Sequence[int]
+def chosen_lines(
+    pages: Sequence[Page], every: Sequence[KeySet]
 ) -> tuple[Int[Tensor, "head line"], Int[Tensor, "head line"]]:
-    """Choose sets and kinds of the lines of all heads."""
+    """Choose numbers of sets and of kinds of queries of the lines of all heads, on fitted pages.
+
+    Sets that are limited to a kind of query by themselves, or several places, are not tried.
+    """
+    excluded = [
+        at
+        for at, one in enumerate(every)
+        if one.phrase.startswith("from ") or (one.positional and not one.place)
+    ]
     n_heads, n_sets = len(pages[0].mass), len(pages[0].sets.bits)
     sets, kinds = torch.full((2, n_heads, LINES), -1)
     if not len(pages[0].sets.judged):
@@ -92,7 +79,7 @@ def _chosen(
     elsewhere = (beyond[:, -1:] - beyond[:, :-1]) / rest
     more = share - position
     able = (more >= LEAST) & (more - elsewhere >= LEAST) & (share >= LIFT * position)
-    able[..., list(excluded)] = False
+    able[..., excluded] = False
     narrow = guess[:, -1].argsort(dim=1, stable=True)  # of tied sets the narrowest is named
     for line in range(LINES):
         expected = _shares(guess, guess, weight)
@@ -156,7 +143,7 @@ def _raise_rows(
         row[heads] = moved * (page.weight[heads] / under)[..., None]
 
 
-def _counted(
+def counted_lines(
     page: Page, sets: Int[Tensor, "head line"], kinds: Int[Tensor, "head line"]
 ) -> Float[np.ndarray, "head line sum"]:
     """Return what is counted of every line on one page."""

@@ -44,7 +44,7 @@ class Refit:
         position: parameters of the features of positions.
         entries: of the entries.
         slopes: of the likelihood of every page, there.
-        bend: curvature of the likelihood of all pages.
+        bend: curvature of the likelihood of all pages, with the ridge.
     """
 
     position: Float[Tensor, "head feature"]
@@ -91,6 +91,7 @@ def refit_with_position(
         trial = torch.where(
             better, here if last else here + step, here if last else (here + trial) / 2
         )
+    bend = bend + ridge[..., None] * torch.eye(here.shape[1])
     return Refit(here[:, :n].float(), here[:, n:].float(), slopes, bend)
 
 
@@ -136,9 +137,8 @@ def slope_of(
 
 
 def nats_moved(
-    refit: Refit, judged: Float[Tensor, "head parameter"], pages: Sequence[Page]
+    refit: Refit, judged: Float[Tensor, "head parameter"]
 ) -> Float[np.ndarray, "page head"]:
     """Return what one more count of each fitted page adds to the nats of the judged ones."""
-    ridge = ridge_of(pages)[..., None] * torch.eye(judged.shape[1])
-    moved = torch.linalg.solve(refit.bend + ridge, judged[..., None])[..., 0]
+    moved = torch.linalg.solve(refit.bend, judged[..., None])[..., 0]
     return -torch.stack([(slope * moved).sum(1) for slope in refit.slopes]).float().numpy()

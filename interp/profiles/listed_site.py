@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from interp.core.statistics import RatioBootstrap
-from interp.profiles.at_queries import QueryLines
+from interp.profiles.at_queries import QueryLines, chosen_lines, counted_lines
 from interp.profiles.chosen_lists import LEAST_GAIN, LEAST_NATS, chosen_lists
 from interp.profiles.entries import KeySet, WindowSets
 from interp.profiles.explain import Description
@@ -227,65 +227,76 @@ class SitePages:
 def listed_site(
     pages: SitePages, others: Callable[[int], TextWindow], advance: Callable[[], Any]
 ) -> ListedSite:
-    """Choose the lists of the heads of one attention, count their entries and judge them."""
+    """Choose the lists of the heads of one attention, count their entries and judge them.
+
+    Pages of the fit are in memory together, those that are judged one by one, twice.
+    """
     listing = pages.listing
     listing.read()
     parts = [window.part for window in listing.windows]
     clusters = [window.cluster for window in listing.windows]
     fits = [at for at, part in enumerate(parts) if part == FITTED]
+    rest = [at for at, part in enumerate(parts) if part != FITTED]
     order = sorted({clusters[at] for at in fits})
     fitted = {at: pages.page(at, 1 + order.index(clusters[at]) % 2) for at in fits}
-    judged = {at: pages.page(at) for at, part in enumerate(parts) if part != FITTED}
     lists = _chosen(pages, fitted)
+    lines = chosen_lines([*fitted.values()], listing.sets)
     advance()
-    for page in judged.values():
-        lists.own(page)
-    swapped = {at: pages.swapped(lists, at, page, others(at)) for at, page in judged.items()}
-    nats = np.stack([_judged(lists, page, swapped[at]) for at, page in judged.items()])
-    groups = [clusters[at] for at in judged]
-    held = held_entries(lists, nats, groups, [x.weight.sum(1) for x in judged.values()])
-    changed = ((lists.sets >= 0) & ~held).any(1)
-    lists.keep(held)
+
+    def judged() -> Iterator[tuple[int, Page, Page]]:
+        for at in rest:
+            page = pages.page(at)
+            lists.own(page)
+            yield at, page, pages.swapped(lists, at, page, others(at))
+
+    chosen = [(_judged(lists, page, swapped), page.weight.sum(1)) for _, page, swapped in judged()]
+    nats, weights = zip(*chosen, strict=True)
+    lists.keep(held_entries(lists, np.stack(nats), [clusters[at] for at in rest], weights))
     for page in fitted.values():
         lists.own(page)
-    for page in (*judged.values(), *swapped.values()):
-        lists.own(page, changed)
     refit = refit_with_position(
         lists,
         [*fitted.values()],
         lambda: map(pages.features, fitted),
         pages.position[:, pages.used],
     )
+    owner = {at: _of_largest(page) for at, page in fitted.items()}
+    fitted.clear()
     position = torch.zeros_like(pages.position)
     position[:, pages.used] = refit.position
     lists.parameters[:] = refit.entries
     logits = pages.logits(position)
-    mass, by_position, nats, slopes = [], [], [], []
-    for at, page in judged.items():
-        mass.append(page.seen.sum(1).numpy())
-        by_position.append((page.guess * page.weight[..., None]).sum(1).numpy())
+    counted, slopes = [], []
+    for at, page, swapped in judged():
         base = log_rows(logits(at), page.visible)
-        nats.append(_judged(lists, page.on(base), swapped[at].on(base), page))
+        counted.append(
+            (
+                counted_lines(page, *lines),
+                page.sets.n_judged,
+                page.seen.sum(1).numpy(),
+                (page.guess * page.weight[..., None]).sum(1).numpy(),
+                _judged(lists, page.on(base), swapped.on(base), page),
+            )
+        )
         slopes.append(slope_of(page, pages.features(at), refit.position, refit.entries)[0])
+        owner[at] = _of_largest(page)
     advance()
-    every = {**fitted, **judged}
-    lines = QueryLines.of([*fitted.values()], [*judged.values()], listing.sets)
+    line_sums, n_queries, mass, by_position, judged_nats = map(np.stack, zip(*counted, strict=True))
     return ListedSite(
-        lines.line_sets,
-        lines.line_kinds,
-        lines.line_sums,
-        lines.n_queries,
+        *(x.numpy() for x in lines),
+        line_sums,
+        n_queries,
         lists.sets.numpy(),
         lists.kinds.numpy(),
         refit.entries.numpy(),
         lists.favour[0].numpy(),
         lists.observed.numpy(),
         listing.tokens,
-        np.stack(mass),
-        np.stack(by_position),
-        np.stack(nats),
-        nats_moved(refit, torch.stack(slopes).sum(0), [*fitted.values()]),
-        [_of_largest(every[at]) for at in range(len(parts))],
+        mass,
+        by_position,
+        judged_nats,
+        nats_moved(refit, torch.stack(slopes).sum(0)),
+        [owner[at] for at in range(len(parts))],
     )
 
 

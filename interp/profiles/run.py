@@ -157,6 +157,7 @@ def profile(
         shard=Shard.parse(shard) if isinstance(shard, str) else shard,
         progress=progress,
         total=2 * (len(windows) + len(sites)) + 8 + measured_effects.n_steps(windows),
+        complete=effects and behaviours,
     )
     groups, kept = groups_of(windows), KeptRows()
     sizes = [len(group) for group in groups]
@@ -203,6 +204,7 @@ def profile(
         sizes,
     )
     whole = JudgedRows.joined(judged, [i for group in groups for i in group])
+    del sums, judged
     measured = measure_effects(
         look,
         windows,

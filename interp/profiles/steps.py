@@ -39,6 +39,7 @@ class ProfileSteps:
         progress: called with the steps done and their number.
         total: number of steps.
         name: name of the analysis.
+        complete: whether nothing can be asked later for which its steps would be of use.
 
     Raises:
         OptionError: a shard has no folder, or the corpus is not that of the other shards.
@@ -57,6 +58,7 @@ class ProfileSteps:
         progress: Progress | None = None,
         total: int = 0,
         name: str = "profile",
+        complete: bool = True,
     ) -> None:
         self.name, self.progress, self.at, self.total = name, progress, 0, total
         self.shard, self.kept = shard, None
@@ -77,7 +79,9 @@ class ProfileSteps:
         }
         store, weights = Store(resume), model.content_hash
         hashes = {name: sample.hash for name, sample in samples.items()}
-        self.kept = store.steps(name, weights, settings | {"corpus": hashes})
+        self.kept = store.steps(
+            name, weights, settings | {"corpus": hashes}, temporary=complete and shard is None
+        )
         for corpus, sample in samples.items():
             asked = settings | {"corpus": sample.facts["corpus"], "options": dict(options)}
             shards = store.steps(f"{name} shards", weights, asked | {"name": corpus})

@@ -17,9 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow.parquet
 import pytest
 from core.kept import finished, rows, unfinished
 
+from interp.core import parquet_file
 from interp.core.errors import DamagedKept, StoreError
 from interp.core.steps import UNFINISHED, Steps, finishing
 from interp.core.store import Store
@@ -95,6 +97,31 @@ def test_rows_that_are_kept_elsewhere_go(tmp_path) -> None:
     made.add({"a": b"1"})
     made.finish(keep=False)
     assert not list(tmp_path.iterdir())
+
+
+def test_temporary_rows_go_with_the_end_of_their_run(tmp_path) -> None:
+    def temporary() -> Steps:
+        return Store(tmp_path).steps("numbers", "ab12cd34ef", {}, temporary=True)
+
+    with finishing():
+        steps(tmp_path).add({"a": b"1"})
+    with pytest.raises(KeyboardInterrupt), finishing():  # noqa: PT012
+        temporary().add({"b": b"2"})
+        raise KeyboardInterrupt
+    assert (finished(tmp_path), unfinished(tmp_path)) == ({"a": b"1"}, {"b": b"2"})
+    with finishing():
+        assert temporary().find("ab") == {"a": b"1", "b": b"2"}
+    assert not list(tmp_path.iterdir())
+
+
+def test_rows_of_a_file_are_compressed_a_few_at_a_time(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(parquet_file, "GROUP", 1000)
+    want = {f"{i}": bytes([i]) * (300 * (i % 5)) for i in range(40)}
+    made = steps(tmp_path)
+    made.add(want)
+    made.finish()
+    assert made.find(want) == want == finished(tmp_path)
+    assert pyarrow.parquet.ParquetFile(made.finished).num_row_groups > 10
 
 
 def test_who_has_the_file_open_when_another_process_removes_it_loses_nothing(tmp_path) -> None:
