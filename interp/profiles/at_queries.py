@@ -170,6 +170,7 @@ class QueryLine:
         per_text: queries of the kind per document that judges.
         share: of the attention off the sink at these queries.
         position: the same of the rows that position predicts.
+        n: number of documents that judge and have such queries.
         p: of no difference, by sign flips over documents, corrected over the lines of the head.
     """
 
@@ -179,6 +180,7 @@ class QueryLine:
     per_text: float
     share: Number
     position: float
+    n: int
     p: float
 
     @property
@@ -214,16 +216,22 @@ def judged_lines(
         if corrected >= LEVEL:
             continue
         some = weight[line] > 0
-        draws = RatioBootstrap(int(some.sum()), draws=DRAWS, seed=seed)
+        n = int(some.sum())
+        draws = RatioBootstrap(n, draws=DRAWS, seed=seed)
         share = ratio(draws, mass[line, some], weight[line, some])
         position = float(guess[line].sum() / max(weight[line].sum(), 1e-9))
-        enough = max(position + LEAST, LIFT * position)
-        if share.value >= enough:
+        if share.value >= max(position + LEAST, LIFT * position):
             rule, kind = rules[found.line_sets[head, line]], int(found.line_kinds[head, line])
-            of_kind = float(per_text[kind])
             lines.append(
                 QueryLine(
-                    rule.name, every[kind], rule.phrase, of_kind, share, position, float(corrected)
+                    rule.name,
+                    every[kind],
+                    rule.phrase,
+                    float(per_text[kind]),
+                    share,
+                    position,
+                    n,
+                    float(corrected),
                 )
             )
     return lines

@@ -152,6 +152,18 @@ def test_queries_of_a_kind_are_counted_per_text(lined: Profile) -> None:
     assert said(lined, 0)[OPEN, "open_quote"]["per_text"] == pytest.approx(np.mean(n))
 
 
+def test_a_line_states_how_many_documents_have_its_queries(lined: Profile) -> None:
+    size = SIZE | {"n_queries": 48}
+    windows = sample_corpus(DocumentCorpus(stories()[:48]), reading_model(), **size).windows
+    judging = [w for w in windows if w.part == 1]
+    n = sum(bool(before_closing(w.ids)[np.asarray(w.queries)].any()) for w in judging)
+    assert 0 < n < len(judging)
+    assert said(lined, 0)[OPEN, "open_quote"]["n"] == n
+    rows = lined.to_pandas()
+    of_line = rows[rows.metric.str.startswith("line:open_quote") & (rows["head"] == 0)]
+    assert set(of_line["n"]) == {n}
+
+
 def test_two_kinds_of_queries_give_two_lines(lined: Profile) -> None:
     assert ("articles", "previous") in said(lined, 1)
     assert {("articles", "previous"), (OPEN, "open_quote")} <= {*said(lined, 7)}
