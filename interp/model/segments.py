@@ -114,7 +114,8 @@ def special_ids(model: PictureModel) -> list[int]:
     config: Any = model.config
     special = set(getattr(model.tokenizer, "all_special_ids", None) or ())
     for name in (*vars(config), *vars(config.get_text_config())):
-        if name.endswith(("_token_id", "_token_index")):
+        # a marker of refusals is a word of the text
+        if name.endswith(("_token_id", "_token_index")) and not name.startswith("marker_"):
             value = getattr(config, name, None)
             value = getattr(config.get_text_config(), name, None) if value is None else value
             special |= set(value) if isinstance(value, list) else {value}

@@ -13,6 +13,7 @@ from interp.core.errors import OptionError, PromptError
 from interp.model.edits import zero
 from interp.model.locate.probe import probe
 from interp.model.pattern_edits import uniform
+from interp.model.segments import special_ids
 from interp.safety.concentration import participation_ratio
 from interp.safety.direction import at_layer, candidates
 from interp.safety.projection import as_trials, crossed
@@ -34,6 +35,11 @@ def refusal_probe():
 def sets(refusal_probe):
     full = safety.marker_sets(refusal_probe, n=8, max_length=12)
     return PromptSets.of(refusal_probe, full.harmful.ids[:7], full.harmless.ids)  # unequal sizes
+
+
+def test_the_marker_is_a_word_and_no_special_token(refusal_probe):
+    """Attention on special tokens is a sink, which descriptions of heads leave out."""
+    assert BUILT.model.config.marker_token_id not in special_ids(refusal_probe)
 
 
 def others_and_it(frame) -> tuple[np.ndarray, float]:
