@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ EVEN, SINK = "even", "on the sink"
 FLAT = 0.02  # nats per query by which the rows of an even head differ from even ones, at most
 FEWEST_MIXED, RARE_MIXED = 10, 0.15  # documents, and share of them, that a kind needs
 APART, DIVIDED = 0.4, 0.85  # of shares, and of their variance, by which two kinds are apart
+_BYTES = re.compile(r"<[0-9A-F]{2}( [0-9A-F]{2})*>")  # token that is a part of a character
 MEMBERS = 8  # of a group of tokens, that are shown
 MOSTLY = 0.8  # share of a group's attention from which a class of tokens names it
 
@@ -255,7 +257,7 @@ class ListJudge:
         expected = seen[inside] / favour[inside].clip(1e-9)
         first = ordered(np.abs(seen[inside] - expected))[:MEMBERS]
         size = np.maximum(seen[inside], expected)
-        named = [next(iter(self.reader.classes(int(i))), "") for i in ids]
+        named = [self._class(int(i)) for i in ids]
         of_class: dict[str, list[str]] = {}
         for i in first:
             members = of_class.setdefault(named[i], [])
@@ -273,6 +275,12 @@ class ListJudge:
             parts.append(f"{'also ' if parts else ''}{', '.join(others)}")
         more = " and others" if len(inside) > len(first) else ""
         return tuple(self.token(int(ids[i])) for i in first), "; ".join(parts) + more
+
+    def _class(self, token: int) -> str:
+        """Return the first class of a token, in words; empty where it has none."""
+        if _BYTES.fullmatch(self.token(token)):
+            return "parts of characters"
+        return next(iter(self.reader.classes(token)), "")
 
     def _range(self, head: int, at: int) -> tuple[float, float]:
         """Return between which favours the tokens of an entry lie; of a fixed set, none do."""

@@ -69,3 +69,11 @@ def test_shares_of_places_are_those_of_the_models_own_attentions(
 def test_a_head_on_people_shows_whom_it_favours(described: Profile) -> None:
     words = " ".join(x for e in described.description("L5H4")["entries"] for x in e["members"])
     assert any(name in words.split() for name in ("He", "She", "They", "Lily", "mom"))
+
+
+@needs(STORY_FILE)
+def test_parts_of_characters_stand_together(described: Profile) -> None:
+    entries = [e for about in described.descriptions for e in about["entries"]]
+    several = [e["phrase"] for e in entries if sum(x[0] == "<" for x in e["members"]) > 1]
+    assert several
+    assert all("parts of characters: <" in phrase for phrase in several)
