@@ -72,15 +72,23 @@ def numbers_said(numbers: Mapping[str, Number]) -> dict[str, Any]:
 
 
 def sentence_of(about: Mapping[str, Any]) -> str:
-    """Return what a head does on the corpus, from its description; empty if it has no numbers."""
+    """Return what a head does on the corpus, from its description; empty if it has no numbers.
+
+    Lines on particular queries come first where a list of all queries does not describe the head.
+    """
     if "numbers" not in about:
         return ""
     effects = effect_sentences(about.get("effect", {}), about.get("writes", {}))
-    lines = map(_line, about.get("lines", ()))
-    return " ".join([_on_attention(about), *lines, *_score_name(about), *effects])
+    lines = about.get("lines", ())
+    if lines and about["entries"] and about["status"] != "described":
+        said = [_line(lines[0], of=" of its attention off the sink"), *map(_line, lines[1:])]
+        said.append(_on_attention(about, "At all queries, of"))
+    else:
+        said = [_on_attention(about), *map(_line, lines)]
+    return " ".join([*said, *_score_name(about), *effects])
 
 
-def _on_attention(about: Mapping[str, Any]) -> str:
+def _on_attention(about: Mapping[str, Any], begin: str = "Of") -> str:
     numbers = about["numbers"]
     off, listed = numbers["off_sink"]["value"], numbers["explained_list"]
     if about["status"] == "on the sink":
@@ -92,7 +100,7 @@ def _on_attention(about: Mapping[str, Any]) -> str:
             f"documents, position alone {_share(numbers['explained_position']['value'])}"
         )
         mixed = _mixed(about.get("mixed") or {})
-        return f"Of {of}, {_entries(about['entries'])}.{mixed} {explains}: {about['status']}."
+        return f"{begin} {of}, {_entries(about['entries'])}.{mixed} {explains}: {about['status']}."
     if about["status"] == "even":
         pattern = numbers["pattern"]["value"]
         return f"Attends evenly: {of} differs from even by {pattern:.3f} nats per query."
@@ -135,13 +143,13 @@ def _score_name(about: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _line(one: Mapping[str, Any]) -> str:
+def _line(one: Mapping[str, Any], of: str = "") -> str:
     """Return a sentence on what a head does at the queries of one kind."""
     queries, (low, high) = one["queries"], (100 * one["share"][x] for x in ("low", "high"))
     where = queries.capitalize() if queries.startswith("before ") else f"At {queries}"
     return (
         f"{where} ({one['per_text']:.1f} per text) {_percent(one['share']['value'])} "
-        f"[{low:.0f}, {high:.0f}] goes {one['phrase']}, by position {_percent(one['position'])}."
+        f"[{low:.0f}, {high:.0f}]{of} goes {one['phrase']}, by position {_percent(one['position'])}."
     )
 
 

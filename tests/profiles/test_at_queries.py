@@ -146,6 +146,20 @@ def test_a_relation_at_few_queries_is_found_with_its_share(lined: Profile) -> No
     assert "goes to the quotation mark that opened the speech, by position" in sentence
 
 
+def test_lines_come_first_where_the_list_does_not_describe_the_head(lined: Profile) -> None:
+    told = [about for about in lined.descriptions if about["lines"] and about["entries"]]
+    assert {about["status"] == "described" for about in told} == {True, False}
+    for about in told:
+        sentence = about["sentence"]
+        if about["status"] == "described":
+            assert sentence.startswith("Of its attention off the sink (")
+        else:
+            line, rest = sentence.split(" At all queries, of its attention off the sink (")
+            assert line.startswith(("At ", "Before "))
+            assert "] of its attention off the sink goes to " in line
+            assert "This explains" in rest
+
+
 def test_queries_of_a_kind_are_counted_per_text(lined: Profile) -> None:
     windows = sample_corpus(DocumentCorpus(stories()[:48]), reading_model(), **SIZE).windows
     n = [before_closing(w.ids)[2:].sum() for w in windows if w.part == 1]
