@@ -80,16 +80,22 @@ def test_roles_and_orders_stay(moved: Any, name: str) -> None:
 @pytest.mark.parametrize(
     "task",
     sampled(
-        pytest.param(task, marks=[pytest.mark.xfail(strict=True, reason=TURNED)] * (task in TURNS))
-        for task in ("induction", *ON_KNOWN)
+        (
+            pytest.param(
+                task, marks=[pytest.mark.xfail(strict=True, reason=TURNED)] * (task in TURNS)
+            )
+            for task in ("induction", *ON_KNOWN)
+        ),
+        every=9,
     ),
 )
 def test_circuits_stay(moved: Any, task: str) -> None:
     stays(moved, lambda: circuit_of(task, 6))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["planted:induction", "planted:backup", "bundled:induction"])
+@pytest.mark.parametrize(
+    "name", sampled(["planted:induction", "planted:backup", "bundled:induction"])
+)
 def test_sentences_stay(moved: Any, name: str) -> None:
     rows = repeats(24, seed=0)
 
@@ -114,6 +120,6 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("command", sampled(COMMANDS))
+@pytest.mark.parametrize("command", sampled(COMMANDS, every=len(COMMANDS)))
 def test_first_lines_and_orders_stay(moved: Any, command: str) -> None:
     stays(moved, lambda: printed(*command.split()))

@@ -48,7 +48,7 @@ WRONG: tuple[Any, ...] = (
 )
 SECONDS = 3
 """After this a call counts as accepted: it is at work."""
-PARTS = 9
+PARTS = 18
 """All functions take eight minutes; the second tier tries a ninth of them."""
 FEW = (
     "roles",

@@ -216,10 +216,10 @@ def test_a_pattern_in_place_of_itself_restores_the_loss(verdict_on: Callable) ->
     assert flat["loss without the pattern"] == pytest.approx(found["loss without the pattern"])
 
 
-@pytest.mark.slow
-def test_random_rules_of_random_models_hold_rarely(verdict_on: Callable) -> None:
+@pytest.mark.parametrize("seeds", sampled([range(4), range(4, 8)], always=[range(4)]))
+def test_random_rules_of_random_models_hold_rarely(verdict_on: Callable, seeds: range) -> None:
     words = []
-    for seed in range(8):
+    for seed in seeds:
         model = interp.load(random_model(seed, 3.0))
         corpus = [*documents(96, 32, seed, vocab=512).ids]
         for number in range(5):
