@@ -274,37 +274,6 @@ class WithPromptValues:
         """
         return effective_numbers(self.prompts_to_pandas())
 
-    def resampled_interval(
-        self, level: float = 0.95, *, method: Any = "percentile", n_boot: int = 2000, seed: int = 0
-    ) -> Float[np.ndarray, "row 2"]:
-        """Compute the bootstrap interval of each score over whole clusters of prompts.
-
-        The table is of one metric and one model. Prompts without a target are left out.
-        """
-        import numpy as np
-
-        from interp.core.statistics import bootstrap_interval
-
-        values, labels = self.per_prompt, self.clusters
-        if values is None:
-            raise OptionError(f"no values per prompt to bootstrap: {self.why_no_per_prompt}")
-        ends = np.full((len(values), 2), math.nan)
-        # layers of a model with several stacks may lack a target on different prompts
-        counted = ~np.isnan(values)
-        for pattern in np.unique(counted, axis=0):
-            rows, prompts = (counted == pattern).all(1), np.flatnonzero(pattern)
-            if not len(prompts):
-                continue
-            ends[rows] = bootstrap_interval(
-                values[np.ix_(rows, prompts)],
-                level,
-                method=method,
-                draws=n_boot,
-                seed=seed,
-                clusters=None if labels is None else [labels[i] for i in prompts],
-            )
-        return ends
-
 
 def by_cluster(frame: pd.DataFrame) -> pd.DataFrame:
     """Mean, mean of the null and number of prompts of every head on each cluster of prompts."""
