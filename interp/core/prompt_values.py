@@ -295,9 +295,8 @@ def effective_numbers(frame: pd.DataFrame) -> pd.DataFrame:
 
     heads = ["model", "weights", "metric", "result", "stack", "layer", "head"]
     rows = []
-    counted = frame[frame["value"].notna()]
     name: Any
-    for name, each in counted.groupby(heads, sort=False, observed=True):
+    for name, each in frame[frame["value"].notna()].groupby(heads, sort=False, observed=True):
         labels = list(map(str, each["cluster"]))
         clusters = labels if any(labels) else None
         values = np.array(each["value"], dtype=float)[:, None]
@@ -315,8 +314,7 @@ def values_to_pandas(tables: Iterable[Any]) -> pd.DataFrame:
     tables = list(tables)
     if not tables:
         return pd.DataFrame(columns=[*COLUMNS])
-    whole = pa.concat_tables(tables).unify_dictionaries()
-    frame = whole.replace_schema_metadata(None).to_pandas()
+    frame = pa.concat_tables(tables).unify_dictionaries().replace_schema_metadata(None).to_pandas()
     for name in ("layer", "head", "prompt"):
         frame[name] = frame[name].astype("int64")
     return frame
