@@ -12,7 +12,7 @@ from benchmarks.judge_attack import SEARCHES
 from benchmarks.judge_reserve import ATTACKS, CORPUS, SIZES, level
 from interp.core.columns import with_noun
 from interp.core.intervals import share_interval
-from interp.profiles.held_back import ASKED, FEWEST, ONE_IN, TOLD
+from interp.profiles.held_back import ANSWERS, FEWEST, ONE_IN, POSITIVE
 from interp.profiles.online_levels import ALPHA
 
 WORDS = {
@@ -230,20 +230,20 @@ def _reserve(reserve: Mapping[str, Any]) -> Iterator[str]:
     """Yield the section on documents that are asked again."""
     yield "## Where documents run out"
     bounds = ", ".join(f"{x:.2f} for {n:,} documents" for n, x in reserve["certified"])
-    levels = ", ".join(f"{level(k):.1e}" for k in range(TOLD))
+    levels = ", ".join(f"{level(k):.1e}" for k in range(POSITIVE))
     yield (
         f"One document in {ONE_IN} of a corpus of at least {FEWEST} is held back, by a hash of its "
-        "content. Once fewer than 8 fresh ones are left, these judge, and a word alone is told: "
-        f"of {ASKED} questions at most {TOLD} are told a positive one, after k of them at level "
-        f"{ALPHA} / ({TOLD} C({ASKED}, k + 1) 2^k): {levels}. The levels of all courses of "
-        f"questions and answers add up to {ALPHA}, so that the chance of any false word stays "
-        "below it (SparseValidate, whose answers have a short description, of Dwork et al. 2015, "
-        "arXiv 1506.02629). The thresholds with noise of the same paper certify less: for one word "
-        f"in {ASKED} questions a mean must be above its threshold by {bounds} (8 ln(2k/{ALPHA}) / "
-        "(epsilon n) + exp(epsilon) - 1, the smallest over epsilon). "
+        "content. Once fewer than 8 fresh ones are left, these judge and answer without numbers: "
+        f"at most {POSITIVE} of {ANSWERS} answers are positive (holds, holds in part), after k "
+        f"positive ones at level {ALPHA} / ({POSITIVE} C({ANSWERS}, k + 1) 2^k): {levels}. The "
+        f"levels of all sequences of answers add up to {ALPHA}, so that the chance of any false "
+        "positive answer stays below it (SparseValidate, whose answers have a short description, "
+        "of Dwork et al. 2015, arXiv 1506.02629). The thresholds with noise of the same paper "
+        f"certify less: for one positive answer of {ANSWERS} a mean must be above its threshold by "
+        f"{bounds} (8 ln(2k/{ALPHA}) / (epsilon n) + exp(epsilon) - 1, the smallest over epsilon). "
         "Command: `python -m benchmarks.judge --reserve`."
     )
-    columns = [f"word {k + 1}" for k in range(TOLD)]
+    columns = [f"positive answer {k + 1}" for k in range(POSITIVE)]
     yield "Documents needed, if a claim explains the same share of each:"
     yield _table(
         ("share explained", "needed for", *columns),
@@ -252,14 +252,14 @@ def _reserve(reserve: Mapping[str, Any]) -> Iterator[str]:
     known, n_heads = reserve["known"], reserve["known"][str(SIZES[0])][-1]
     fooled = {n: counts for n, *counts in reserve["fooled"]}
     yield (
-        f'Of the {n_heads} known heads, those of which a right predicate is told "holds", on so '
-        f"many documents; and of {ATTACKS} simulated attacks of {ASKED} questions, those that are "
-        "told a false word. A simulated claim is right on one document in ten, so that none holds "
-        "in part. Told words, the attack draws claims anew; told exact means, it changes one part "
-        "of the best claim so far, and is told a false word in spite of the same levels:"
+        f'Of the {n_heads} known heads, those for which a right predicate is answered "holds", on '
+        f"so many documents; and of {ATTACKS} simulated attacks of {ANSWERS} questions, those that "
+        "get a false positive answer. A simulated claim is right on one document in ten, so that "
+        "none holds in part. Without numbers the attack draws claims anew; if answers state means, "
+        "it changes one part of the best claim so far, and gets such answers at the same levels:"
     )
     yield _table(
-        ("documents", *columns, "attacks told words", "attacks told means"),
+        ("documents", *columns, "attacks without numbers", "attacks with means"),
         [(str(n), *map(str, known[str(n)][:-1]), *map(str, fooled[n])) for n in SIZES],
     )
     attacks = reserve["model"]
@@ -272,10 +272,10 @@ def _reserve(reserve: Mapping[str, Any]) -> Iterator[str]:
         f"about a corpus of {CORPUS} documents, in {with_noun(len(attacks), 'attack')}. "
         f"{len(before)} questions had fresh documents, with "
         f"{sum(x in 'HP' for x in before)} false verdicts; of "
-        f"{ASKED - 1} wrong questions each about {sizes} documents held back "
-        f"{sum(a['false'] for a in attacks)} were told a false word. The last question of each, "
-        f"that L1H0 follows its rule, induction, was told {rights}. So few attacks show no rate; "
-        "the bound above is what limits it."
+        f"{ANSWERS - 1} wrong questions each about {sizes} documents held back "
+        f"{sum(a['false'] for a in attacks)} got a false positive answer. The last question of "
+        f"each, that L1H0 follows its rule, induction, was answered {rights}. So few "
+        "attacks show no rate; the bound above is what limits it."
     )
     yield (
         f"A corpus of n documents has n (1 - 1/{ONE_IN}) for fresh questions: of 320, with 64 that "

@@ -8,6 +8,7 @@ stored with. The tables of methods, papers and measured errors stand in their fi
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -40,6 +41,7 @@ WRITTEN = (  # pages and pictures that are files
     "benchmarks/**/*.svg",
     "circuits/*.md",
 )
+EXCLUDED = "data-search-exclude"  # attribute of what the search leaves out
 
 
 class _Notebook(File):
@@ -101,32 +103,44 @@ def on_page_content(html: str, page: Any, config: MkDocsConfig, files: Files) ->
     """Leave out of the search what finds nothing new.
 
     These are the tables and lists of benchmarks, the tables of methods that have pages of their
-    own, and the changelog.
+    own, the changelog, and the code in the tables of papers.
     """
     uri = page.file.src_uri
     if uri == "CHANGELOG.md":
         page.meta["search"] = {"exclude": True}
     if uri.startswith("benchmarks/"):
-        html = html.replace("<ul>", "<ul data-search-exclude>")
+        html = html.replace("<ul>", f"<ul {EXCLUDED}>")
     if uri.startswith("benchmarks/") or uri == "docs/methods.md":
-        html = html.replace("<table>", "<table data-search-exclude>")
+        html = html.replace("<table>", f"<table {EXCLUDED}>")
+    if uri == "docs/literature.md":
+        html = html.replace("<code>", f"<code {EXCLUDED}>")
     return html
 
 
 def on_post_page(output: str, page: Any, config: MkDocsConfig) -> str:
-    """Remove the indentation of a page's HTML, a fifth of its size, outside code and scripts."""
-    whole = "pre|textarea|script|style"
-    parts = re.split(rf"(<(?:{whole})\b.*?</(?:{whole})>)", output, flags=re.DOTALL)
-    plain = [re.sub(r"\s*\n\s*", "\n", part) for part in parts[::2]]
-    kept = [*parts[1::2], ""]
-    return "".join(x for pair in zip(plain, kept, strict=True) for x in pair)
+    """Remove the indentation of a page's HTML, a fifth of its size, and marks of the search."""
+    return _outside_code(r"\s*\n\s*", "\n", output).replace(f" {EXCLUDED}", "")
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Write the search index as a script too, which a page can load from disk."""
+    """Write the search index without indentation, and as a script, which a page loads from disk."""
     folder = Path(config.site_dir) / "search"
-    index = (folder / "search_index.json").read_text(encoding="utf-8")
-    (folder / "search_index.js").write_text(f"var __index = {index}", encoding="utf-8")
+    path = folder / "search_index.json"
+    index = json.loads(path.read_text(encoding="utf-8"))
+    for entry in index["docs"]:
+        entry["text"] = _outside_code(r"\s+", " ", entry["text"])
+    text = json.dumps(index, ensure_ascii=False, separators=(",", ":"))
+    path.write_text(text, encoding="utf-8")
+    (folder / "search_index.js").write_text(f"var __index = {text}", encoding="utf-8")
+
+
+def _outside_code(pattern: str, new: str, html: str) -> str:
+    """Replace a pattern of HTML outside code blocks and scripts."""
+    whole = "pre|textarea|script|style"
+    parts = re.split(rf"(<(?:{whole})\b.*?</(?:{whole})>)", html, flags=re.DOTALL)
+    plain = [re.sub(pattern, new, part) for part in parts[::2]]
+    kept = [*parts[1::2], ""]
+    return "".join(x for pair in zip(plain, kept, strict=True) for x in pair)
 
 
 def _file(config: MkDocsConfig, source: str, content: str | bytes, kind: type[File] = File) -> Any:

@@ -31,21 +31,6 @@ def median_smoothed(weights: Float[Array, "*x frame"], width: int) -> Float[Arra
     return np.median(np.lib.stride_tricks.sliding_window_view(padded, width, axis=-1), -1)
 
 
-def warping_path(cost: Float[Array, "token frame"]) -> Int[Array, "step 2"]:
-    """Return the cheapest path from the first to the last cell, in steps of one token or frame.
-
-    A step moves one token, one frame or both; of equal ones the move by a frame is taken.
-    """
-    moves = _moves(cost[None])[0]
-    i, j = cost.shape
-    path = []
-    while i > 0 or j > 0:
-        path.append((i - 1, j - 1))
-        way = moves[i, j]
-        i, j = i - (way != _FRAME), j - (way != _TOKEN)
-    return np.array(path[::-1]).reshape(-1, 2)
-
-
 def first_frames(cost: Float[Array, "matrix token frame"]) -> Int[Array, "matrix token"]:
     """Return the frame at which the cheapest path of each matrix reaches each token."""
     count, tokens, frames = cost.shape
@@ -86,21 +71,11 @@ def _moves(cost: Float[Array, "matrix token frame"]) -> np.ndarray:
     return moves
 
 
-def token_frames(weights: Float[Array, "head token frame"], width: int = 7) -> Int[Array, " token"]:
-    """Return the first frame of every token, from the cross attention of some heads.
-
-    Weights are standardised over tokens, smoothed by a median filter over frames and averaged over
-    heads; a monotone path of largest total weight gives each token its frames.
-
-    Reference: the word timestamps of Whisper (Radford et al. 2022, its repository).
-    """
-    if 0 in weights.shape:
-        raise OptionError(f"no {('head', 'token', 'frame')[weights.shape.index(0)]} to align")
-    return first_frames(-smoothed_weights(weights, width).mean(0)[None])[0]
-
-
 def smoothed_weights(
     weights: Float[Array, "head token frame"], width: int
 ) -> Float[Array, "head token frame"]:
-    """Standardise weights over tokens and smooth them over frames, for a path through them."""
+    """Standardise weights over tokens and smooth them over frames, for a path through them.
+
+    Reference: the word timestamps of Whisper (Radford et al. 2022, its repository).
+    """
     return median_smoothed(standardised(np.asarray(weights, float)), width)

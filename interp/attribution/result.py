@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from interp.core.files import write_atomically
+from interp.core.files import write_page
 from interp.core.presenter import drawn, present
 from interp.core.result import Result
 from interp.core.ties import ranked
@@ -228,10 +227,7 @@ class Attribution(Result):
         Raises:
             StoreError: the file cannot be written; an existing file is then unchanged.
         """
-        write_atomically(
-            Path(path),
-            drawn("page", self, title=title).encode(),
-        )
+        write_page(path, drawn("page", self, title=title).encode())
 
     def to_dict(self) -> dict[str, Any]:
         """Return all values as plain lists and numbers."""

@@ -2,8 +2,8 @@
 
 A writer that no reader reads from this run (a node that is patched as a whole) is replaced where it
 writes. For every other mixture of the two runs, a block is run again on each distinct input of its
-readers, and interrupted as soon as they have been read. What every copy of the prompts replaces is
-not computed: an attention, an MLP, or the block of both.
+readers, and interrupted as soon as they have been read. What need not be computed is left out
+(`unrun_parts`).
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from interp.causal.game.patching import rebuilt, restricted, tensors_in, tiled
+from interp.causal.game.patching import tiled
 from interp.circuits.attention_parts import attention_tensors, set_parts
 from interp.circuits.distinct_inputs import DistinctInputs
 from interp.circuits.node_outputs import z_of_heads
-from interp.circuits.reader_inputs import MixedRuns, ReaderGroup, ReaderInputs
+from interp.circuits.reader_inputs import MixedRuns, ReaderGroup
 from interp.circuits.residual_graph import Layer, Reader
-from interp.circuits.stream_hooks import one_copy, replace_first, replaced_blocks, watched
+from interp.circuits.stream_hooks import replace_first, replaced_blocks, watched
+from interp.circuits.unrun_parts import UnrunParts
 from interp.core.errors import UnreadableAttention
 from interp.core.interrupts import holding
 from interp.model.calls.call import Call
 from interp.model.calls.sites import Site
-from interp.model.hooks.inference import forward_here, in_this_thread, replaced
+from interp.model.hooks.inference import in_this_thread
 from interp.model.locate.find_sites import first_tensor
 from interp.model.locate.head_outputs import HeadOutputs
 
@@ -43,7 +44,7 @@ class _Stop(Exception):
     """Signal that a block was run as far as needed."""
 
 
-class EdgeRun(ReaderInputs):
+class EdgeRun(UnrunParts):
     """Forward pass under masks; it ends after the layer `until`, if one is given."""
 
     def __init__(
@@ -57,10 +58,8 @@ class EdgeRun(ReaderInputs):
         until: int | None = None,
     ) -> None:
         super().__init__(edges, mask, norms)
-        self.until = until
-        self.whole = whole  # whether the positions that are not read have logits, of 0
-        base = edges.base
-        self.gone = torch.zeros(len(mask), base.out.shape[2], dtype=torch.bool)
+        self.until, self.whole = until, whole
+        self.gone = torch.zeros(len(mask), edges.base.out.shape[2], dtype=torch.bool)
         if in_place:
             exists = self.graph.full().bool()
             self.gone = ((mask == 0).cpu() | ~exists).all(1)
@@ -73,28 +72,23 @@ class EdgeRun(ReaderInputs):
             )
             self.mask = mask.masked_fill(idle.to(mask.device), 1.0)
         self.groups = self._groups()
-        layers = len(self.graph.layers)
         read_alone = in_place and not self.graph.norms
         # writers whose outputs in this run are read one by one
         self.recorded = self._recorded(self.groups, self.gone.shape[1], every=not read_alone)
-        self.start = min([*self.groups, *self._layers_of_gone()], default=layers)
+        self.start = min([*self.groups, *self._layers_of_gone()], default=len(self.graph.layers))
         self.mode = "live"
         self.found: Any = None
         # by copies of which it is exchanged: a query, key or value; z in whole layers
         self.parts: dict[int, dict[Reader, list[tuple[Any, Tensor]]]] = {}
         self.mlps: dict[int, Tensor] = {}
         self.outputs: dict[int, HeadOutputs] = {}
-        self.unread = self.gone.all(0)  # writers that nobody reads from this run
+        self.unread = self.gone.all(0)
 
     def _layers_of_gone(self) -> set[int]:
         """Return the numbers of the layers in which a writer is replaced."""
         gone = self.gone.any(0)
-        orders = {0} if bool(gone[0]) else set()
-        for layer in self.graph.layers:
-            heads = self.graph.heads_of(layer)
-            if bool(gone[heads.start : heads.stop + layer.has_mlp].any()):
-                orders.add(layer.order)
-        return orders
+        orders = {x.order for x in self.graph.layers if bool(gone[self._writers(x)].any())}
+        return orders | {0} if bool(gone[0]) else orders
 
     def _groups(self) -> dict[int, list[ReaderGroup]]:
         by_order: dict[int, dict[bytes, ReaderGroup]] = defaultdict(dict)
@@ -137,76 +131,6 @@ class EdgeRun(ReaderInputs):
             )
             with suppress(_Stop):  # after the layer `until`
                 yield
-
-    def _read(self) -> tuple[frozenset[str], bool]:
-        """Return the attentions of which a head's inputs are exchanged, and if no kernel need run.
-
-        The output of such an attention is computed from the exchanged inputs.
-        """
-        layers = self.graph.layers
-        orders = [i for i in self.groups if i < len(layers) and not layers[i].whole]
-        some = [layers[i] for i in orders if self.groups[i][0].readers[0].kind == "head"]
-        fused = not any(x.site.watched or x.site.recorded or x.parallel for x in some)
-        return frozenset(x.site.module for x in some), fused
-
-    @contextmanager
-    def _only_read(self) -> Iterator[None]:
-        """Run no attention and no MLP of which all copies replace what it writes."""
-        module, tested = self.graph.model.module, self.edges.reuse.attention
-        with ExitStack() as stack:
-            for layer in self.graph.layers[self.start :]:
-                heads = self.graph.heads_of(layer)
-                paths = []
-                # a tested one depends on its input only through what the projection reads
-                if bool(self.unread[heads].all()) and layer.site in tested:
-                    paths.append(layer.site.module)
-                if layer.has_mlp and bool(self.unread[heads.stop]):
-                    paths.append(layer.site.streams["mlp_out"].module)
-                for path in paths:
-                    part = module.get_submodule(path)
-                    again = partial(self._again, layer, path, forward_here(part))
-                    stack.enter_context(replaced(part, again))
-            yield
-
-    def _again(self, layer: Layer, path: str, own: Callable, *args: Any, **kwargs: Any) -> Any:
-        """Return what a module returned when all that it writes was replaced."""
-        kept = self.edges.outputs.get(path)
-        if kept is None:
-            out = own(*args, **kwargs)
-            if self.mode == "live" and path not in self.edges.outputs:
-                self._record(path, out)
-            return out
-        if path == layer.site.module:
-            self._from_other(self.graph.heads_of(layer))
-        return rebuilt(kept, iter([tiled(x, self.copies).clone() for x in tensors_in(kept)]))
-
-    def _record(self, path: str, out: Any) -> None:
-        copies = self.copies
-        self.edges.outputs[path] = one_copy(out, copies * self.edges.base.out.shape[0], copies)
-
-    def _from_other(self, writers: slice) -> None:
-        for u in range(writers.start, writers.stop):
-            self.live[u] = self.edges.other.out[None, :, :, u]
-
-    def _restrict(self, stack: ExitStack) -> None:
-        """Compute the logits, and the end of the last block, only at positions that are read."""
-        wanted, reuse = self.edges.wanted, self.edges.reuse
-        if wanted is None or reuse.unembedding is None:
-            return
-        module_of = self.graph.model.module.get_submodule
-        shape = (self.copies * wanted.shape[0], wanted.shape[1])
-        columns = None if self.whole or not reuse.columns else wanted.columns
-        rows = wanted.copies(self.copies)
-        for name in (*reuse.tail, reuse.unembedding):
-            part, ends = module_of(name), name == reuse.unembedding
-            forward = restricted(
-                part,
-                shape,
-                rows if ends else rows.unique(),
-                scatter=self.whole or not ends,
-                columns=columns if ends else None,
-            )
-            stack.enter_context(replaced(part, forward))
 
     def _block(self, layer: Layer, own: Callable[..., Any]) -> Callable[..., Any]:
         groups = self.groups.get(layer.order, [])
@@ -261,44 +185,6 @@ class EdgeRun(ReaderInputs):
                 z = z_of_heads(layer, result) if layer.whole else getattr(result, reader.part)
                 part = self._shaped(z[:, :, reader.head] if layer.whole else z[:, reader.head])
                 self.parts.setdefault(layer.order, {})[reader] = [(every, part.clone())]
-
-    def _writers(self, layer: Layer) -> slice:
-        heads = self.graph.heads_of(layer)
-        return slice(heads.start, heads.stop + layer.has_mlp)
-
-    def _replaced_block(
-        self, layer: Layer, x: Tensor, own: Callable, args: tuple, kwargs: dict
-    ) -> Any:
-        """Return the output of a block of which all that is written is replaced."""
-        known, other = self.edges.outputs, self.edges.other
-        if layer.block not in known:
-            out = own(*args, **kwargs)
-            if len(tensors_in(out)) != 1:  # something else, which could depend on the input
-                return out
-            self._record(layer.block, out)
-            if known[layer.block] is None:
-                return out
-        kept = known[layer.block]
-        if kept is None or len(tensors_in(kept)) > 1:
-            return own(*args, **kwargs)
-        self._from_other(self._writers(layer))
-        step = other.left[layer.order] - other.streams[layer.order][0]
-        return rebuilt(kept, iter([x + tiled(step, self.copies)]))
-
-    def _skipped(self, layer: Layer, own: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
-        """Return the block's output in the run of the prompts themselves."""
-        known, copies = self.edges.outputs, self.copies
-        if layer.block not in known:
-            out = own(*args, **kwargs)
-            self._record(layer.block, out)
-            if known[layer.block] is None:
-                return out
-        kept = known[layer.block]
-        if kept is None:  # too large to keep, or not by prompt
-            return own(*args, **kwargs)
-        left, rest = self.edges.base.left[layer.order], tensors_in(kept)[1:]
-        # a part that the next block may change in place is a copy
-        return rebuilt(kept, iter([tiled(x, copies).clone() for x in (left, *rest)]))
 
     def _until(
         self,

@@ -15,7 +15,7 @@ import numpy as np
 
 from interp.core.documents import parse_json, seal, toml_data, toml_text, unseal
 from interp.core.errors import StoreError
-from interp.core.files import read_bytes, write_atomically
+from interp.core.files import read_bytes, write_atomically, write_page
 from interp.core.presenter import drawn
 from interp.core.result_files import FORMAT, read_result
 
@@ -145,7 +145,7 @@ class CircuitFiles:
 
         circuit: Any = self
         parts = [("In numbers", data_table(circuit.shown(), "circuit"))]
-        write_atomically(Path(path), drawn("page", self, sections=parts, title=title))
+        write_page(path, drawn("page", self, sections=parts, title=title))
 
     def _graphml(self) -> str:
         return self.to_graphml()

@@ -69,10 +69,10 @@ class Interp(NamedGroup):
             with watched_streams(), gated_streams():
                 try:
                     return super().main(*args, **options)
-                except Exception:
+                except Exception:  # of any kind: its traceback is printed here, through the gate
                     if not alone:  # in a test, or in a program of the caller
                         raise
-                    traceback.print_exc()  # here, where it passes the gate
+                    traceback.print_exc()
                     sys.exit(1)
         except ReaderGone:
             sys.exit(PIPE_CLOSED)

@@ -28,7 +28,7 @@ from interp.cli.run import CommandDeclaration, Input, Run
 from interp.cli.settings import Setting, WithSettings, set_option
 from interp.cli.value_types import OUT_FOLDER
 from interp.cli.vocabulary import Spelling, argument_for, option_for
-from interp.cli.written import OUT_FILE, OutFile
+from interp.cli.written import OUT_FILE, RESULT_FILE, OutFile
 from interp.cli.wrong_models import checked_source, checked_sources
 from interp.core.errors import OptionError
 from interp.core.presenter import text_of_class
@@ -279,8 +279,8 @@ def _outputs(declared: CommandDeclaration) -> list[click.Option]:
     if declared.out is None:
         return [quiet] * (declared.over != "nothing")
     if declared.out in ("file", "own", "continued"):
-        continued = declared.out == "continued"
-        kind: Any = click.Path(path_type=Path, dir_okay=False) if continued else OUT_FILE
+        continued: Any = click.Path(path_type=Path, dir_okay=False)
+        kind = {"file": RESULT_FILE, "own": OUT_FILE}.get(str(declared.out), continued)
         about = "Write the result: parquet, csv, json, toml or html, by suffix."
         file = click.Option(["-o", "--out"], type=kind, metavar="FILE", help=about)
         return [file, *_FORMS, quiet]

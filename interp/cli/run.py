@@ -18,7 +18,7 @@ from interp.cli.results import merged_scores, print_of_each, results_in, stored_
 from interp.cli.stopping import INTERRUPTED
 from interp.cli.wrapping import print_rows, print_text
 from interp.cli.written import as_given
-from interp.core.errors import OptionError, StoreError
+from interp.core.errors import StoreError
 from interp.core.result_folder import folder_for, model_folder
 from interp.core.steps import finishing
 from interp.model.loading import Loading, source_labels
@@ -149,8 +149,6 @@ class Run:
             self.loading.require_storable(self.out)
         if self.declared.check is not None:
             self.declared.check(self)
-        if self.declared.out == "file" and self.out is not None and not self.out.suffix:
-            raise OptionError(f"-o {self.out}: give a name that ends in .json, .csv or .html")
 
     def take_usual(self) -> None:
         """Take the model that is used if none is given, and say so."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import click
 
 from interp.cli.context import COMMAND, OVERWRITE
 from interp.core.errors import OptionError
+from interp.core.files import require_page
 from interp.core.shell_line import shell_line
 
 _PAGES = (".html", ".htm")
@@ -28,14 +28,19 @@ class OutFile(click.ParamType):
             without a suffix.
         beside: endings of files that are written beside the page.
         figures: endings of figures that the command writes in place of the page.
+        result: True for a result, whose format the ending chooses, so that it needs one.
     """
 
     name = "path"
 
     def __init__(
-        self, page: str = "", beside: Sequence[str] = (), figures: Sequence[str] = ()
+        self,
+        page: str = "",
+        beside: Sequence[str] = (),
+        figures: Sequence[str] = (),
+        result: bool = False,
     ) -> None:
-        self._page, self._beside, self._figures = page, beside, figures
+        self._page, self._beside, self._figures, self._result = page, beside, figures, result
 
     def option(self) -> click.Option:
         """Return the option `--out` of a command that writes the page."""
@@ -59,6 +64,8 @@ class OutFile(click.ParamType):
             path = page_file(path, self._page, self._figures)
         if path.is_dir():
             raise OptionError(f"{path} is a folder; give the name of a file")
+        if self._result and not path.suffix:
+            raise OptionError(f"-o {path}: give a name that ends in .json, .csv or .html")
         if not path.parent.is_dir():
             raise OptionError(
                 f"{path.parent} is not a folder; make it first, or choose another one"
@@ -70,7 +77,7 @@ class OutFile(click.ParamType):
         return path
 
 
-OUT_FILE = OutFile()
+OUT_FILE, RESULT_FILE = OutFile(), OutFile(result=True)
 
 
 def with_overwrite(command: click.Command) -> click.Command:
@@ -94,21 +101,13 @@ def with_overwrite(command: click.Command) -> click.Command:
 def page_file(out: Path, name: str, figures: Sequence[str] = ()) -> Path:
     """Return the file of a page or of a figure: `out`, with `.html` added if it has no suffix.
 
-    For a folder it is `name` inside it. Only letters after the last dot are a suffix, so that the
-    name of a model or a version may have a dot; raises OptionError for an unknown suffix.
+    For a folder it is `name` inside it. Raises OptionError for the suffix of another format.
     """
-    suffix = out.suffix.lower()
     if out.is_dir():
         return out / name
-    if suffix in (*_PAGES, *figures):
-        return out
-    if re.fullmatch(r"\.[a-z]{2,}", suffix):
-        what = "a page or a figure" if figures else "a page"
-        raise OptionError(
-            f"{out} ends in {suffix}, but the output is {what}; give a name that ends in "
-            f"{' or '.join(('.html', *figures))}"
-        )
-    return out.with_name(f"{out.name}.html")
+    require_page(out, figures)
+    known = out.suffix.lower() in (*_PAGES, *figures)
+    return out if known else out.with_name(f"{out.name}.html")
 
 
 def beside(page: Path, suffix: str) -> Path:

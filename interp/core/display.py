@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from interp.core.presenter import drawn
@@ -80,8 +79,9 @@ class Displayed:
     def save_html(self, path: str | os.PathLike, *, title: str | None = None) -> None:
         """Write a self-contained page: the figure if there is one, the rows and the provenance.
 
-        The file appears whole or not at all; raises StoreError.
+        The file appears whole or not at all; raises StoreError, and OptionError for a name of
+        another format.
         """
-        from interp.core.files import write_atomically
+        from interp.core.files import write_page
 
-        write_atomically(Path(path), drawn("page", self, title=title))
+        write_page(path, drawn("page", self, title=title))

@@ -10,20 +10,21 @@ import io
 import json
 import math
 import os
+import re
 import secrets
 import sqlite3
 import stat
 import time
 import warnings
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp.core.columns import COLUMNS, Provenance
 from interp.core.csv_rows import csv_of_rows, read_cell
 from interp.core.documents import CHECKSUM, parse_json, parse_toml, seal, unseal
-from interp.core.errors import DamagedKept, StoreError
+from interp.core.errors import DamagedKept, OptionError, StoreError
 from interp.core.json_document import plain
 from interp.core.parquet_file import (
     OTHER_ROWS,
@@ -197,6 +198,24 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes], *, durable: b
                 temporary.unlink()
     except OSError as error:
         raise StoreError(cannot_write(path, error)) from error
+
+
+def require_page(path: Path, figures: Sequence[str] = ()) -> None:
+    """Refuse a name that ends as a file of another format than a page, or one of the figures.
+
+    Only letters after the last dot are an ending, so that the name of a model may have a dot.
+    """
+    suffix, known = path.suffix.lower(), (".html", *figures)
+    if suffix not in (".htm", *known) and re.fullmatch(r"\.[a-z]{2,}", suffix):
+        what = "a page or a figure" if figures else "a page"
+        text = f"{path} ends in {suffix}, but the output is {what}; give a name that ends in "
+        raise OptionError(text + " or ".join(known))
+
+
+def write_page(path: str | os.PathLike, content: bytes) -> None:
+    """Write a page as `write_atomically` does, if its name is not that of another format."""
+    require_page(Path(path))
+    write_atomically(Path(path), content)
 
 
 def clear_abandoned(folder: Path) -> None:

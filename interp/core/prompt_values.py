@@ -274,37 +274,6 @@ class WithPromptValues:
         """
         return effective_numbers(self.prompts_to_pandas())
 
-    def resampled_interval(
-        self, level: float = 0.95, *, method: Any = "percentile", n_boot: int = 2000, seed: int = 0
-    ) -> Float[np.ndarray, "row 2"]:
-        """Compute the bootstrap interval of each score over whole clusters of prompts.
-
-        The table is of one metric and one model. Prompts without a target are left out.
-        """
-        import numpy as np
-
-        from interp.core.statistics import bootstrap_interval
-
-        values, labels = self.per_prompt, self.clusters
-        if values is None:
-            raise OptionError(f"no values per prompt to bootstrap: {self.why_no_per_prompt}")
-        ends = np.full((len(values), 2), math.nan)
-        # layers of a model with several stacks may lack a target on different prompts
-        counted = ~np.isnan(values)
-        for pattern in np.unique(counted, axis=0):
-            rows, prompts = (counted == pattern).all(1), np.flatnonzero(pattern)
-            if not len(prompts):
-                continue
-            ends[rows] = bootstrap_interval(
-                values[np.ix_(rows, prompts)],
-                level,
-                method=method,
-                draws=n_boot,
-                seed=seed,
-                clusters=None if labels is None else [labels[i] for i in prompts],
-            )
-        return ends
-
 
 def by_cluster(frame: pd.DataFrame) -> pd.DataFrame:
     """Mean, mean of the null and number of prompts of every head on each cluster of prompts."""
@@ -326,9 +295,8 @@ def effective_numbers(frame: pd.DataFrame) -> pd.DataFrame:
 
     heads = ["model", "weights", "metric", "result", "stack", "layer", "head"]
     rows = []
-    counted = frame[frame["value"].notna()]
     name: Any
-    for name, each in counted.groupby(heads, sort=False, observed=True):
+    for name, each in frame[frame["value"].notna()].groupby(heads, sort=False, observed=True):
         labels = list(map(str, each["cluster"]))
         clusters = labels if any(labels) else None
         values = np.array(each["value"], dtype=float)[:, None]
@@ -346,8 +314,7 @@ def values_to_pandas(tables: Iterable[Any]) -> pd.DataFrame:
     tables = list(tables)
     if not tables:
         return pd.DataFrame(columns=[*COLUMNS])
-    whole = pa.concat_tables(tables).unify_dictionaries()
-    frame = whole.replace_schema_metadata(None).to_pandas()
+    frame = pa.concat_tables(tables).unify_dictionaries().replace_schema_metadata(None).to_pandas()
     for name in ("layer", "head", "prompt"):
         frame[name] = frame[name].astype("int64")
     return frame

@@ -10,10 +10,10 @@ import re
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from interp import __version__
 from interp.core import files
@@ -24,22 +24,11 @@ from interp.core.errors import (
     OtherResults,
     OtherVersion,
     StoreError,
-    UnknownName,
 )
 from interp.core.merge import merged, renamed
-from interp.core.prompt_values import (
-    StoredValues,
-    read_values,
-    values_file,
-    values_to_pandas,
-    values_to_parquet,
-)
+from interp.core.prompt_values import StoredValues, values_file, values_to_parquet
 from interp.core.steps import Steps
 from interp.core.table import HeadTable
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 _INDEX_SHARE = 20  # an index is at most this share of the time of the writes
 _SCAN_SHARE, _QUICK = 20, 0.005  # a folder whose scan takes longer is scanned again later
@@ -357,45 +346,3 @@ class Store:
         text = json.dumps({"results": entries}, indent=1, ensure_ascii=False)
         files.write_atomically(self.folder / "index.json", text.encode())
         files.clear_abandoned(self.folder)
-
-
-def read_prompt_values(
-    folder: str | os.PathLike,
-    *,
-    model: str | Collection[str] | None = None,
-    metric: str | Collection[str] | None = None,
-    all_settings: bool = False,
-) -> pd.DataFrame:
-    """Read the values per prompt of the results in a folder, one row per head and prompt.
-
-    Of several results for one model and metric (other prompts, seeds or versions) the most recently
-    used one is read, as in the summary table.
-    """
-    store = Store(folder)
-    paths = store.paths()
-    for kind, asked, known in (
-        ("model", model, {key.model for key in paths}),
-        ("metric", metric, {key.metric for key in paths}),
-    ):
-        for name in _several(asked):
-            if name not in known:
-                raise UnknownName(kind, name, known)
-    latest: dict[tuple[str, ...], Path] = {}
-    for key in sorted(paths, key=lambda key: paths[key].stat().st_mtime_ns):
-        if _is(key.model, model) and _is(key.metric, metric):
-            name = (key.model, key.weights, key.metric, key.digest if all_settings else "")
-            latest[name] = paths[key]
-    tables = [
-        read_values(values_file(path), store.notes_of(path).get("values", ""))
-        for path in latest.values()
-        if values_file(path).exists()
-    ]
-    return values_to_pandas(tables)
-
-
-def _several(asked: str | Collection[str] | None) -> Collection[str]:
-    return () if asked is None else ([asked] if isinstance(asked, str) else asked)
-
-
-def _is(name: str, asked: str | Collection[str] | None) -> bool:
-    return asked is None or name in _several(asked)

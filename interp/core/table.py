@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp.core import table_files
@@ -20,6 +21,7 @@ from interp.core.columns import (
     rows_of_records,
 )
 from interp.core.errors import OptionError, UnknownName
+from interp.core.files import require_page
 from interp.core.long_rows import t_bounds
 from interp.core.order import first_of_each
 from interp.core.presenter import drawn
@@ -266,6 +268,7 @@ class HeadTable(WithPromptValues, Result):
 
         Colour scales span the scores; `interp.report.write_report` accepts the ranges of metrics.
         """
+        require_page(Path(path))
         drawn("report", self, path, title=title)
 
     def to_pandas(self) -> pd.DataFrame:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 
-from interp.core.files import write_atomically
+from interp.core.files import write_page
 from interp.core.presenter import drawn, present
 from interp.core.result import Result
 from interp.dictionaries.profile import known_errors, mean_known
@@ -243,7 +242,7 @@ class FeatureCards(Result):
 
     def save_html(self, path: str | os.PathLike, *, title: str | None = None) -> None:
         """Write the page; raises StoreError, and an existing file is then unchanged."""
-        write_atomically(Path(path), self.page(title=title or "Features").encode())
+        write_page(path, self.page(title=title or "Features").encode())
 
     def __repr__(self) -> str:
         cards = self.kept_cards()

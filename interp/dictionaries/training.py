@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from interp.core.errors import NonFiniteError
 from interp.core.presenter import present
 from interp.core.prompts import Prompts, bos_id
 from interp.core.protocols import Progress
 from interp.core.result_rows import ResultRows
-from interp.dictionaries.activations import FIRST, ROWS, ActivationStream, RowPair
-from interp.dictionaries.dictionary import Dictionary
+from interp.dictionaries.activations import FIRST, ROWS, ActivationStream
 from interp.dictionaries.training_loop import checked_settings, fitted_dictionary
 from interp.model.content import result_provenance
 from interp.model.layer_tensors import place_width, require_place
@@ -187,40 +182,6 @@ def train_dictionary(
         objects=objects,
         why_no_per_prompt="a step is a batch of positions of many prompts",
     )
-
-
-def fit_rows(
-    rows: Float[Tensor, "row width"],
-    *,
-    architecture: str = "topk",
-    d_sae: int,
-    k: int = 8,
-    sparsity: float | None = None,
-    dead: Literal["auxk", "resample", "none"] = "auxk",
-    dead_after: int = 100,
-    steps: int = 1000,
-    batch_rows: int = 512,
-    rate: float = 2e-3,
-    seed: int = 0,
-) -> Dictionary:
-    """Train a dictionary on given activations, such as a planted data set, without a model."""
-    settings = checked_settings(
-        architecture, dead, dead_after, steps, batch_rows, rate, sparsity, k, d_sae
-    )
-    if len(rows) < 2 or not bool(torch.isfinite(rows).all()):
-        raise NonFiniteError("the rows must be at least two, without NaN and infinity")
-    rng = torch.Generator().manual_seed(seed)
-
-    def batches() -> Iterator[RowPair]:
-        while True:
-            at = torch.randint(len(rows), (batch_rows,), generator=rng)
-            yield rows[at], rows[at]
-
-    width = rows.shape[1]
-    fit = fitted_dictionary(
-        batches(), architecture, (width, width, d_sae, k), settings, "rows", seed, None, False
-    )
-    return fit.trained.dictionary(*fit.scales, site="z", layer=0, about={"made_of": "rows"})
 
 
 def dictionary_training_summary(found: ResultRows) -> str:

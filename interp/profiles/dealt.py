@@ -11,7 +11,7 @@ import numpy as np
 
 from interp.core.columns import with_noun
 from interp.core.errors import PromptError
-from interp.profiles.held_back import ASKED, FEWEST, ONE_IN, TOLD, part_documents
+from interp.profiles.held_back import ANSWERS, FEWEST, ONE_IN, POSITIVE, part_documents
 from interp.profiles.reading import TokenReader
 from interp.profiles.sampled import text_sample
 from interp.profiles.sources import SAMPLED
@@ -125,8 +125,8 @@ class DealtDocuments:
         }
 
     @property
-    def by_word(self) -> bool:
-        """Whether documents held back judge, of which a word alone is told."""
+    def held_judge(self) -> bool:
+        """True if held-back documents judge, which answer without numbers."""
         return self.fresh is self.held
 
     def reader(self, model: Model) -> TokenReader:
@@ -168,13 +168,13 @@ def deal_text(
         dealt = DealtDocuments.of_kind(kind, *asked)
     if len(dealt.fresh) >= LEAST:
         return sample, dealt
-    if len(dealt.held) >= LEAST and turn.told.left[0]:
+    if len(dealt.held) >= LEAST and turn.answers.left[0]:
         return sample, replace(dealt, fresh=dealt.held)
     why = f"of those held back {with_noun(len(dealt.held), 'document')}{limit} can"
-    if not turn.told.left[0]:
+    if not turn.answers.left[0]:
         why = (
-            f"of those held back, {turn.told.asked} of {ASKED} questions were answered, and"
-            f" {turn.told.told} of {TOLD} positive words told"
+            f"those held back gave {turn.answers.number} of {ANSWERS} answers, and"
+            f" {turn.answers.positive} of {POSITIVE} positive ones"
         )
     elif not held:
         why = f"none is held back of fewer than {FEWEST}, or of texts that the model writes"

@@ -160,8 +160,8 @@ class FeatureAnswer:
             }
             pages.append(FeaturePage(window, first, codes, known))
         made = cls(model, said, dictionary, pages[: len(fits)], pages[len(fits) :], seed)
-        # a refusal must not depend on documents of which a word alone may be told
-        made.require_sense(pages[: len(fits)] if dealt.by_word else pages)
+        # a refusal must not depend on held-back documents, of which the answer alone is known
+        made.require_sense(pages[: len(fits)] if dealt.held_judge else pages)
         return made
 
     def require_sense(self, pages: Sequence[FeaturePage]) -> None:

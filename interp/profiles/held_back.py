@@ -1,11 +1,11 @@
-"""Documents that a ledger holds back, of which words alone are told once fresh ones are used up.
+"""Documents that a ledger holds back; they answer without numbers once fresh ones are used up.
 
 One document in five of a corpus is held back, by a hash of its content, so that no question decides
-which. Of the same documents many questions are asked, each of which may follow from the answers so
-far. An answer is a word, "not shown" but for a few, so few courses of questions and answers exist;
-before answer number k + 1 that is positive there are at most C(n, k + 1) 2^k of them among n
-questions, with two positive words. Each has its part of alpha (Bonferroni), so that the chance that
-any word is false stays below alpha: the mechanism SparseValidate, with its bound by the length of a
+which. Many questions are asked about the same documents, each of which may follow from the answers
+so far. An answer is "not shown" or positive ("holds", "holds in part"), and few may be positive, so
+that few sequences of answers exist: at most C(n, k + 1) 2^k of n questions lead to positive answer
+number k + 1. Each has its part of alpha (Bonferroni), so that the chance that any positive answer
+is false stays below alpha: the mechanism SparseValidate, with its bound by the length of a
 description, of Dwork et al. 2015, "Generalization in Adaptive Data Analysis and Holdout Reuse"
 (arXiv 1506.02629).
 """
@@ -21,49 +21,49 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from interp.profiles.corpus import TextWindow
 
-HELD = "held:"
-"""Beginning of the keys of documents held back, among the documents of a question."""
+PREFIX = "held:"
+"""Beginning of the keys of held-back documents, among the documents of a question."""
 ONE_IN = 5  # documents, one of which is held back
 FEWEST = 160  # documents of a corpus, below which none is held back
-ASKED, TOLD = 100, 4  # questions about documents held back, and positive words among the answers
+ANSWERS, POSITIVE = 100, 4  # answers on held-back documents, and positive ones among them
 NOT_SHOWN = "not shown"
 
 
 @dataclass(frozen=True)
-class WordsTold:
-    """Number of questions about documents held back, and of positive words among the answers."""
+class HeldAnswers:
+    """Number of answers on held-back documents, and of positive ones among them."""
 
     alpha: float
-    asked: int = 0
-    told: int = 0
+    number: int = 0
+    positive: int = 0
 
     @property
     def left(self) -> tuple[int, int]:
-        """Number of further questions, and of positive words; no question without a word."""
-        words = TOLD - self.told
-        return (ASKED - self.asked if words else 0), words
+        """Number of further answers, and of positive ones; without a positive one none is left."""
+        positive = POSITIVE - self.positive
+        return (ANSWERS - self.number if positive else 0), positive
 
     @property
     def level(self) -> float:
-        """Level of the next answer: the part of alpha of one course with as many words."""
-        return self.alpha / (TOLD * math.comb(ASKED, self.told + 1) * 2**self.told)
+        """Level of the next answer: alpha for one sequence with as many positive answers."""
+        return self.alpha / (POSITIVE * math.comb(ANSWERS, self.positive + 1) * 2**self.positive)
 
-    def after(self, word: str) -> WordsTold:
+    def after(self, answer: str) -> HeldAnswers:
         """Return the numbers after one more answer."""
-        return WordsTold(self.alpha, self.asked + 1, self.told + (word != NOT_SHOWN))
+        return HeldAnswers(self.alpha, self.number + 1, self.positive + (answer != NOT_SHOWN))
 
 
 def part_documents(
-    windows: Sequence[TextWindow], told: Collection[str], hold: bool
+    windows: Sequence[TextWindow], answered: Collection[str], hold: bool
 ) -> tuple[list[TextWindow], list[TextWindow]]:
     """Return the documents that may fit or judge, and those held back, with their near copies.
 
-    Those of which words were told stay held back also where nothing else is.
+    Those that gave an answer stay held back also where nothing else is.
     """
     first: dict[int, str] = {}
     for window in windows:
         first[window.cluster] = min(window.content, first.get(window.cluster, window.content))
-    held = {window.cluster for window in windows if window.content in told}
+    held = {window.cluster for window in windows if window.content in answered}
     held |= {cluster for cluster, content in first.items() if hold and _is_held(content)}
     parts: tuple[list[TextWindow], list[TextWindow]] = ([], [])
     for window in windows:
@@ -72,4 +72,4 @@ def part_documents(
 
 
 def _is_held(content: str) -> bool:
-    return int(hashlib.sha256(f"{HELD}{content}".encode()).hexdigest(), 16) % ONE_IN == 0
+    return int(hashlib.sha256(f"{PREFIX}{content}".encode()).hexdigest(), 16) % ONE_IN == 0

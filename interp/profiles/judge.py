@@ -83,8 +83,8 @@ def judge(
 
     Every question is written into a ledger. Documents that judged it judge no later question about
     the model, and levels of tests follow LORD++, which controls the share of false verdicts among
-    all questions. One document in five of a corpus of at least 160 is held back from the start: it
-    answers by a word alone once the fresh ones are used up.
+    all questions. One document in five of a corpus of at least 160 is held back from the start:
+    once the fresh ones are used up, these answer, without numbers.
 
     Args:
         model: a model, or anything that `interp.load` accepts.
@@ -112,7 +112,7 @@ def judge(
         `levels` and `p` by word; `needed`, an estimate of the documents that would tell;
         `questions`, all that the ledger holds; `examples`, where hypothesis and head differ most;
         `without_gap`, the pairs on which the model does not do the task, which do not count. By
-        documents held back: the word, also "not shown", and rows that count what is left.
+        held-back documents: the answer, also "not shown", and rows that count what is left.
 
     Raises:
         OptionError: the hypothesis is of no known form, raises, does not end, returns something
@@ -159,19 +159,8 @@ def judge(
             answer = _Answer.of(pages, dealt, of_head[1], progress)
         asked = said.asked, [x.content for x in dealt.fresh]
         tested = answer.tested
-        settled = tested.told(turn, *asked) if dealt.by_word else tested.settled(turn, *asked)
-    settled |= {"metric": "explained", "head": said.head}
-    facts = settled | {
-        "probabilities": list(PROBABILITIES),
-        "reference": answer.reference,
-        "fresh_left": dealt.left,
-        "held_back": len(dealt.held),
-        "claimed": [entry.share for entry in said.entries],
-        "at": answer.limited,
-        "examples": answer.examples(),
-    }
-    if isinstance(answer, FeatureAnswer):
-        facts["feature"] = repr(answer.dictionary)
+        write = tested.answered if dealt.held_judge else tested.settled
+        facts = write(turn, *asked) | {"metric": "explained", "head": said.head}
     provenance |= dict(
         sample.facts,
         corpus_hash=sample.hash,
@@ -184,13 +173,24 @@ def judge(
             "replies": len(language.read),
             "unreadable": language.read.count(False),
         }
-    if dealt.by_word:
-        left = turn.told.after(settled["verdict"]).left
+    if dealt.held_judge:
+        left = turn.answers.after(facts["verdict"]).left
         rows = {
-            "number": ["documents held back", "questions left", "words left"],
+            "number": ["documents held back", "answers left", "positive answers left"],
             "score": [len(dealt.fresh), *left],
         }
-        return ResultRows("Verdict", rows, ("number",), provenance, settled | {"unit": "count"})
+        return ResultRows("Verdict", rows, ("number",), provenance, facts | {"unit": "count"})
+    facts |= {
+        "probabilities": list(PROBABILITIES),
+        "reference": answer.reference,
+        "fresh_left": dealt.left,
+        "held_back": len(dealt.held),
+        "claimed": [entry.share for entry in said.entries],
+        "at": answer.limited,
+        "examples": answer.examples(),
+    }
+    if isinstance(answer, FeatureAnswer):
+        facts["feature"] = repr(answer.dictionary)
     numbers = answer.numbers(seed)
     return ResultRows(
         "Verdict",

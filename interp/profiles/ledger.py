@@ -47,7 +47,7 @@ class QuestionTurn:
         self._asked, self._end = ledger.read()
         self.number = len(self._asked.questions) + 1
         self.used, self.held = frozenset(self._asked.used), frozenset(self._asked.held)
-        self.told = self._asked.told
+        self.answers = self._asked.answers
 
     def listing(self) -> list[dict[str, Any]]:
         """Return the questions so far in short, with the number of documents of each."""
@@ -66,9 +66,9 @@ class QuestionTurn:
     ) -> dict[str, Any]:
         """Append the question to the file, once, and return what was written.
 
-        A stream without a p-value was not tested, and takes no step; of documents held back none
-        is. OptionError for a document
-        that was used before, or a p-value that is not one; the file is then unchanged.
+        A stream without a p-value was not tested, and takes no step; on held-back documents none
+        is. OptionError for a document that was used before, or a p-value that is not one; the file
+        is then unchanged.
         """
         if self._over:
             raise OptionError(f"question {self.number} {self._over}; begin another turn")

@@ -15,7 +15,7 @@ from typing import Any
 
 from interp.core.documents import CHECKSUM, document_checksum
 from interp.core.errors import OptionError
-from interp.profiles.held_back import HELD, WordsTold
+from interp.profiles.held_back import PREFIX, HeldAnswers
 
 ALPHA = 0.05
 _GAMMA = 0.07720838  # as in the R package onlineFDR; all terms sum to 0.976
@@ -62,12 +62,12 @@ class AskedQuestions:
     questions: list[dict[str, Any]] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
     held: set[str] = field(default_factory=set)
-    told: WordsTold = field(init=False)
+    answers: HeldAnswers = field(init=False)
     n_tests: dict[str, int] = field(default_factory=dict)
     discoveries: dict[str, list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.told = WordsTold(self.levels.alpha)
+        self.answers = HeldAnswers(self.levels.alpha)
 
     def level(self, stream: str) -> float:
         """Return the level of the next test of a stream."""
@@ -82,12 +82,12 @@ class AskedQuestions:
         if question["before"] != self.before:
             raise ValueError("it does not follow the line before it, so one of them was changed")
         self.check(question["documents"], question["p"])
-        held = [key for key in question["documents"] if key.startswith(HELD)]
+        held = [key for key in question["documents"] if key.startswith(PREFIX)]
         self._check_levels(**{name: question[name] for name in ("p", "level", "found")})
         self.questions.append(question)
         if held:
-            self.held.update(key.removeprefix(HELD) for key in held)
-            self.told = self.told.after(question["verdict"])
+            self.held.update(key.removeprefix(PREFIX) for key in held)
+            self.answers = self.answers.after(question["verdict"])
         else:
             self.used.update(question["documents"])
         for stream, found in question["found"].items():
@@ -101,8 +101,8 @@ class AskedQuestions:
             raise ValueError("the keys of its documents are not all texts")
         if len(set(documents)) < len(documents):
             raise ValueError("it names a document twice")
-        held = [key.removeprefix(HELD) for key in documents if key.startswith(HELD)]
-        if held and (p or len(held) < len(documents) or not self.told.left[0]):
+        held = [key.removeprefix(PREFIX) for key in documents if key.startswith(PREFIX)]
+        if held and (p or len(held) < len(documents) or not self.answers.left[0]):
             raise ValueError("it is about documents held back, and not by the rules for these")
         before = self.used if held else self.used | self.held
         if again := before.intersection(held or documents):

@@ -96,8 +96,8 @@ def _on_attention(about: Mapping[str, Any], begin: str = "Of") -> str:
     of = f"its attention off the sink ({_percent(off)})"
     if about["entries"]:
         explains = (
-            f"This explains {_share(listed['value'])} {_interval(listed)} of its pattern on unseen "
-            f"documents, position alone {_share(numbers['explained_position']['value'])}"
+            f"This explains {as_share(listed['value'])} {as_interval(listed)} of its pattern on "
+            f"unseen documents, position alone {as_share(numbers['explained_position']['value'])}"
         )
         mixed = _mixed(about.get("mixed") or {})
         return f"{begin} {of}, {_entries(about['entries'])}.{mixed} {explains}: {about['status']}."
@@ -107,8 +107,8 @@ def _on_attention(about: Mapping[str, Any], begin: str = "Of") -> str:
     back = numbers["distance"]["value"]
     return (
         f"No kind of token and no place stands out in {of}, which lies {back:.1f} tokens back on "
-        f"average. Position explains {_share(listed['value'])} {_interval(listed)} of its pattern "
-        f"on unseen documents: {about['status']}."
+        f"average. Position explains {as_share(listed['value'])} {as_interval(listed)} of its "
+        f"pattern on unseen documents: {about['status']}."
     )
 
 
@@ -138,8 +138,8 @@ def _score_name(about: Mapping[str, Any]) -> list[str]:
     article = "an" if one["noun"][0] in "aeiou" else "a"
     return [
         f"`interp score` measures it as {article} {one['noun']}: where there is such a key, "
-        f"{_share(one['share'])} of all its attention goes {one['phrase']} (expected "
-        f"{_share(one['null'])}); no entry of the list says so."
+        f"{as_share(one['share'])} of all its attention goes {one['phrase']} (expected "
+        f"{as_share(one['null'])}); no entry of the list says so."
     ]
 
 
@@ -162,9 +162,11 @@ def _percent(value: float) -> str:
     return f"{100 * value:.0f} %" if value >= 0.095 or value < 0.0005 else f"{100 * value:.1f} %"
 
 
-def _share(value: float) -> str:
+def as_share(value: float) -> str:
+    """Format a share without the zero before its point."""
     return f"{value:.2f}".replace("0.", ".", 1)
 
 
-def _interval(number: Mapping[str, float]) -> str:
-    return f"[{_share(number['low'])}, {_share(number['high'])}]"
+def as_interval(number: Mapping[str, float]) -> str:
+    """Format the ends of the interval of a share."""
+    return f"[{as_share(number['low'])}, {as_share(number['high'])}]"

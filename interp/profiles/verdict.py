@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float
 
 from interp.core.statistics import mean_above_p
-from interp.profiles.held_back import HELD, NOT_SHOWN
+from interp.profiles.held_back import NOT_SHOWN, PREFIX
 
 if TYPE_CHECKING:
     from interp.profiles.ledger import QuestionTurn
@@ -109,31 +109,20 @@ class Tested:
         """Write the verdict into the ledger, and return what is to be said of it."""
         levels = {word: turn.level(word) for word in SHARES}
         word = self.word(levels)
-        turn.write(asked=asked, documents=documents, p=dict(self.p), verdict=word)
-        return {
-            "verdict": word,
-            "hypothesis": asked,
-            "question": turn.number,
-            "questions": turn.listing(),
-            "p": dict(self.p),
+        p = dict(self.p)
+        return _written(turn, asked, documents, word, p) | {
+            "p": p,
             "levels": levels,
             "beaten": list(self.beaten),
             "needed": self.needed(levels),
         }
 
-    def told(self, turn: QuestionTurn, asked: str, documents: Sequence[str]) -> dict[str, Any]:
-        """Write the word about documents held back into the ledger; nothing else is returned."""
-        level, in_part = turn.told.level, self.p[IN_PART]
-        word = HOLDS if max(in_part, self.p[HOLDS]) <= level else IN_PART
-        word = word if in_part <= level else NOT_SHOWN
-        turn.write(asked=asked, documents=[HELD + x for x in documents], p={}, verdict=word)
-        return {
-            "verdict": word,
-            "hypothesis": asked,
-            "question": turn.number,
-            "questions": turn.listing(),
-            "level": level,
-        }
+    def answered(self, turn: QuestionTurn, asked: str, held: Sequence[str]) -> dict[str, Any]:
+        """Write the answer of held-back documents into the ledger, and return no other number."""
+        level, in_part = turn.answers.level, self.p[IN_PART]
+        answer = HOLDS if max(in_part, self.p[HOLDS]) <= level else IN_PART
+        answer = answer if in_part <= level else NOT_SHOWN
+        return _written(turn, asked, [PREFIX + x for x in held], answer, {}) | {"level": level}
 
     def word(self, levels: Mapping[str, float]) -> str:
         """Return the word of the verdict at the levels that the ledger allows."""
@@ -153,3 +142,16 @@ class Tested:
             return None
         needed = int(np.ceil(self.n * np.log(level) / np.log(p)))
         return needed if needed <= MOST else None
+
+
+def _written(
+    turn: QuestionTurn, asked: str, documents: Sequence[str], verdict: str, p: Mapping[str, float]
+) -> dict[str, Any]:
+    """Write a question into its ledger, and return what every verdict states of it."""
+    turn.write(asked=asked, documents=documents, p=p, verdict=verdict)
+    return {
+        "verdict": verdict,
+        "hypothesis": asked,
+        "question": turn.number,
+        "questions": turn.listing(),
+    }

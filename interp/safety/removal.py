@@ -56,21 +56,6 @@ def bounds_of_ships(found: ResultRows, level: float) -> np.ndarray:
     return np.concatenate([x.bounds(level) for x in sets])[found.row]
 
 
-def among_top(found: ResultRows, k: int = 10) -> dict[str, float]:
-    """Compute the share of harmful prompts that have a head among their top k, by head.
-
-    The authors keep the ten highest heads of each prompt. Ties are in the order of layers.
-    """
-    values = found.harmful.per_prompt
-    if not 1 <= k <= len(values):
-        if k != 10:
-            raise OptionError(f"k={k}; give 1 to {len(values)}, the number of heads")
-        k = len(values)
-    order = np.argsort(-values, axis=0, kind="stable")[:k]
-    counts = np.bincount(order.ravel(), minlength=len(values)) / values.shape[1]
-    return dict(zip(found.harmful.players.labels, counts.tolist(), strict=True))
-
-
 @takes_model
 @finishing()
 def ships_scores(

@@ -1,7 +1,8 @@
 """Ids of a prompt by position, for predicates: the id outside of the prompt equals no other.
 
 So `tokens[key + 1] == tokens[query]` and `tokens[key - 1] == tokens[query]` hold nowhere outside of
-the prompt, and raise nowhere. Two lookups get different ids there, which are negative.
+the prompt, and raise nowhere. Two lookups get different ids there, which are negative. A fixed
+position that no prompt has is refused.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+FARTHEST = 2**24  # a fixed position from which on no prompt has a token, nor a vocabulary an id
 _LOOKUPS = count()
 
 
@@ -85,6 +87,11 @@ def ids_at(ids: Any, index: Any) -> Any:
     if isinstance(index, (int, np.integer)) and not isinstance(index, bool):
         if 0 <= index < len(ids):
             return ids[int(index)]
+        if abs(index) >= FARTHEST:
+            raise IndexError(
+                f"tokens[{index}] asks for the token at position {index:,}, which no prompt has;"
+                " give a position, or compare the id of a token, as in tokens[key] == 13"
+            )
         return ids.new_tensor(_outside()) if isinstance(ids, Tensor) else np.int64(_outside())
     if isinstance(index, Tensor) and isinstance(ids, Tensor):
         if index.dtype == torch.bool or index.is_floating_point() or not len(ids):

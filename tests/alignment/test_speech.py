@@ -25,8 +25,6 @@ from interp.alignment.warping import (
     median_smoothed,
     smoothed_weights,
     standardised,
-    token_frames,
-    warping_path,
 )
 from interp.core.errors import InterpError, OptionError, PromptError
 
@@ -200,7 +198,7 @@ def test_times_are_those_of_transformers(cut) -> None:
         host, Generated(**vars(out)), [[0, 1], [1, 2]], num_frames=cut, num_input_ids=2
     )
     part = np.stack([maps[0, 1], maps[1, 2]])[:, 2:, : None if cut is None else cut // 2]
-    mine = token_frames(part.astype(np.float32)) * 0.02
+    mine = first_frames(-smoothed_weights(part.astype(np.float32), 7).mean(0)[None])[0] * 0.02
     own = theirs[0][2:7]  # after the two prompt tokens; the last time is repeated
     np.testing.assert_allclose(mine, own.numpy(), atol=1e-6)
 
@@ -215,14 +213,12 @@ def test_parts_of_the_warping() -> None:
     assert (standardised(weights)[:, :, 3] == 0).all()  # not 0/0
     smooth = median_smoothed(np.array([[0.0, 9, 0, 0, 5, 5, 5]]), 3)
     assert smooth.tolist() == [[9, 0, 0, 0, 5, 5, 5]]  # reflected: 9 0 9
-    path = warping_path(0.1 - np.eye(4))
-    assert path.tolist() == [[i, i] for i in range(4)]
-    theirs = generation_whisper._dynamic_time_warping(-z[0])
-    np.testing.assert_array_equal(warping_path(-z[0]).T, np.stack(theirs))
+    assert first_frames((0.1 - np.eye(4))[None]).tolist() == [[*range(4)]]
+    tokens, frames = generation_whisper._dynamic_time_warping(-z[0])
+    reached = frames[np.unique(tokens, return_index=True)[1]]
+    np.testing.assert_array_equal(first_frames(-z[:1])[0], reached)
     with pytest.raises(OptionError, match="odd number"):
         median_smoothed(z, 4)
-    with pytest.raises(OptionError, match="no frame to align"):
-        token_frames(np.zeros((1, 3, 0)))
 
 
 def test_wrong_recordings(planted_whisper, recordings, loaded) -> None:

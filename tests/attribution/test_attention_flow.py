@@ -18,7 +18,7 @@ from interp.attribution.graph.flow import flow, flow_notes, solve_pairs
 from interp.attribution.graph.flow_backends import edges, error_bound, pair_flows
 from interp.attribution.graph.flow_bounds import bounds, closed_form, estimate_seconds, saturated
 from interp.attribution.graph.layered import layer_matrices
-from interp.attribution.graph.maxflow import max_flows, min_cut
+from interp.attribution.graph.maxflow import _prepared, _row, max_flows
 from interp.attribution.methods import attention_flow
 from interp.core.errors import OptionError
 
@@ -38,6 +38,21 @@ def all_flows(capacity: np.ndarray) -> np.ndarray:
     """Every pair by our solver, which may not stop early."""
     n = capacity.shape[1]
     return max_flows(capacity, range(n), np.full((n, n), np.inf))
+
+
+def min_cut(capacity: np.ndarray, source: int, sink: int) -> tuple[float, np.ndarray]:
+    """The capacity of a minimum cut, and the nodes on the source's side.
+
+    It certifies a maximum flow, because no flow is larger than any cut.
+    """
+    capacity, order, tiny = _prepared(capacity)
+    n = capacity.shape[1]
+    bounds = np.zeros(n)
+    bounds[sink] = np.inf  # the other sinks finish at once; this one must run to its end
+    side = _row(capacity, order, source, bounds, tiny, np.zeros(n)) >= 0
+    side[0] = np.arange(n) != sink  # no edge leaves these nodes, so including them adds no capacity
+    crossing = side[1:, :, None] & ~side[:-1, None, :]
+    return float(capacity[crossing].sum()), side
 
 
 @st.composite

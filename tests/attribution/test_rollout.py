@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import comb
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from attribution.graphs import example_of, last_row, random_patterns
 
 import interp
 from interp.attribution import Example
-from interp.attribution.graph.layered import reduction_weights, rollout_matrix
+from interp.attribution.graph.layered import layer_matrices, reduction_weights, rollout_rows
 from interp.attribution.methods import rollout
 from interp.core.errors import OptionError
 from interp.core.head import Head
@@ -34,30 +35,36 @@ def by_hand(patterns: np.ndarray, residual: float = 0.5) -> np.ndarray:
     return joint
 
 
+def rolled(patterns: np.ndarray, *options: Any, **more: Any) -> np.ndarray:
+    """The product of the matrices of all layers."""
+    *layers, top = layer_matrices(patterns, *options, **more)
+    return rollout_rows(layers, top)
+
+
 # --- analytic values ------------------------------------------------------------------------------
 
 
 def test_identity_attention_stays_where_it_is() -> None:
     for residual in (0.0, 0.3, 1.0):
-        np.testing.assert_array_equal(rollout_matrix(layers_of(IDENTITY, 4), residual), IDENTITY)
+        np.testing.assert_array_equal(rolled(layers_of(IDENTITY, 4), residual), IDENTITY)
 
 
 @pytest.mark.parametrize("residual", [0.0, 0.25, 0.5, 1.0])
 def test_uniform_attention_keeps_what_every_residual_kept(residual: float) -> None:
     kept = residual**3
     expected = kept * IDENTITY + (1 - kept) * UNIFORM
-    found = rollout_matrix(layers_of(UNIFORM, 3), residual)
+    found = rolled(layers_of(UNIFORM, 3), residual)
     np.testing.assert_allclose(found, expected, atol=1e-15)
 
 
 def test_a_head_that_copies_moves_one_position_per_layer() -> None:
-    row = rollout_matrix(layers_of(PREVIOUS, 3), residual=0.0)[-1]
+    row = rolled(layers_of(PREVIOUS, 3), residual=0.0)[-1]
     np.testing.assert_array_equal(row, np.eye(N)[-1 - 3])
 
 
 def test_a_copying_head_beside_the_residual_is_binomial() -> None:
     n_layers, residual = 4, 0.3
-    row = rollout_matrix(layers_of(PREVIOUS, n_layers), residual)[-1]
+    row = rolled(layers_of(PREVIOUS, n_layers), residual)[-1]
     steps = [
         comb(n_layers, k) * (1 - residual) ** k * residual ** (n_layers - k)
         for k in range(n_layers + 1)
@@ -67,9 +74,9 @@ def test_a_copying_head_beside_the_residual_is_binomial() -> None:
 
 def test_layers_are_multiplied_from_the_top() -> None:
     patterns = random_patterns(0, layers=3, heads=2, n=5)
-    found = rollout_matrix(patterns)
+    found = rolled(patterns)
     np.testing.assert_allclose(found, by_hand(patterns), atol=1e-15)
-    assert np.abs(found - rollout_matrix(patterns[::-1])).max() > 1e-3
+    assert np.abs(found - rolled(patterns[::-1])).max() > 1e-3
 
 
 # --- rows that do not sum to one ------------------------------------------------------------------
@@ -77,7 +84,7 @@ def test_layers_are_multiplied_from_the_top() -> None:
 
 def test_a_sink_takes_its_share_in_every_layer() -> None:
     patterns, residual = 0.6 * random_patterns(1, layers=3, heads=2, n=5), 0.5
-    sums = rollout_matrix(patterns, residual).sum(1)
+    sums = rolled(patterns, residual).sum(1)
     np.testing.assert_allclose(sums, (residual + 0.6 * (1 - residual)) ** 3, atol=1e-15)
 
 
@@ -87,18 +94,17 @@ def test_rows_scales_each_layer_as_the_authors_do() -> None:
     for layer in patterns:  # their code: add the identity, then divide rows by their sums
         mixed = layer.mean(0) + np.eye(5)
         expected = mixed / mixed.sum(1, keepdims=True) @ expected
-    found = rollout_matrix(patterns, normalise="rows")
+    found = rolled(patterns, normalise="rows")
     np.testing.assert_allclose(found, expected, atol=1e-15)
-    assert np.abs(found - rollout_matrix(patterns)).max() > 1e-2
-    np.testing.assert_allclose(rollout_matrix(patterns, normalise="sum").sum(1), 1, atol=1e-15)
+    assert np.abs(found - rolled(patterns)).max() > 1e-2
 
 
 def test_a_row_that_sees_nothing_keeps_the_residual_and_never_becomes_nan() -> None:
     patterns = random_patterns(3, layers=2, heads=2, n=4)
     patterns[:, :, 2] = 0
-    np.testing.assert_allclose(rollout_matrix(patterns)[2], 0.25 * np.eye(4)[2], atol=1e-15)
-    np.testing.assert_array_equal(rollout_matrix(patterns, normalise="rows")[2], np.eye(4)[2])
-    np.testing.assert_array_equal(rollout_matrix(patterns, 0.0, normalise="rows")[2], 0)
+    np.testing.assert_allclose(rolled(patterns)[2], 0.25 * np.eye(4)[2], atol=1e-15)
+    np.testing.assert_array_equal(rolled(patterns, normalise="rows")[2], np.eye(4)[2])
+    np.testing.assert_array_equal(rolled(patterns, 0.0, normalise="rows")[2], 0)
 
 
 # --- heads and layers -----------------------------------------------------------------------------
@@ -106,32 +112,22 @@ def test_a_row_that_sees_nothing_keeps_the_residual_and_never_becomes_nan() -> N
 
 def test_heads_by_name_by_weight_and_by_reduction() -> None:
     patterns = random_patterns(4, layers=2, heads=3, n=5)
-    named = rollout_matrix(patterns, heads="L0H1+L1H0+L1H2")
+    named = rolled(patterns, heads="L0H1+L1H0+L1H2")
     weights = [[0, 2, 0], [1, 0, 1]]
-    np.testing.assert_array_equal(named, rollout_matrix(patterns, heads=np.array(weights)))
-    np.testing.assert_array_equal(
-        named, rollout_matrix(patterns, heads=[Head(0, 1), "L1H0", "1.2"])
-    )
+    np.testing.assert_array_equal(named, rolled(patterns, heads=np.array(weights)))
+    np.testing.assert_array_equal(named, rolled(patterns, heads=[Head(0, 1), "L1H0", "1.2"]))
     alone = np.stack([patterns[0, 1], patterns[1, [0, 2]].mean(0)])[:, None]
     np.testing.assert_allclose(named, by_hand(alone), atol=1e-15)
-    np.testing.assert_array_equal(
-        rollout_matrix(patterns, heads=[1, 0, 0]), by_hand(patterns[:, :1])
-    )
+    np.testing.assert_array_equal(rolled(patterns, heads=[1, 0, 0]), by_hand(patterns[:, :1]))
     for name in ("max", "min"):
         reduced = getattr(patterns, name)(1)[:, None]
-        np.testing.assert_allclose(rollout_matrix(patterns, heads=name), by_hand(reduced))
+        np.testing.assert_allclose(rolled(patterns, heads=name), by_hand(reduced))
 
 
 def test_a_layer_without_a_named_head_carries_the_residual_alone() -> None:
     patterns = random_patterns(5, layers=3, heads=2, n=4)
-    found = rollout_matrix(patterns, 0.2, heads="L1H1")
+    found = rolled(patterns, 0.2, heads="L1H1")
     np.testing.assert_allclose(found, by_hand(patterns[1:2, 1:], 0.2), atol=1e-15)
-
-
-def test_start_layer_leaves_out_what_is_below() -> None:
-    patterns = random_patterns(6, layers=4, heads=2, n=4)
-    np.testing.assert_allclose(rollout_matrix(patterns, start_layer=2), by_hand(patterns[2:]))
-    np.testing.assert_allclose(rollout_matrix(patterns, start_layer=-1), by_hand(patterns[3:]))
 
 
 @pytest.mark.parametrize(
@@ -148,23 +144,22 @@ def test_start_layer_leaves_out_what_is_below() -> None:
         ({"heads": [1, -1]}, "finite and not negative"),
         ({"heads": ["L0H0", 1.0]}, "mixes names and weights"),
         ({"heads": []}, "is invalid; give mean, max, min, names or weights"),
-        ({"start_layer": 2}, "there are 2 layers, counted from 0"),
     ],
 )
 def test_options_that_do_not_fit_are_refused_by_name(options: dict, said: str) -> None:
     with pytest.raises(OptionError, match=said):
-        rollout_matrix(random_patterns(0, layers=2, heads=2, n=3), **options)
+        layer_matrices(random_patterns(0, layers=2, heads=2, n=3), **options)
 
 
 def test_what_is_no_attention_is_refused() -> None:
     with pytest.raises(OptionError, match="negative or not finite"):
-        rollout_matrix(-random_patterns(0, layers=1, heads=1, n=3))
+        layer_matrices(-random_patterns(0, layers=1, heads=1, n=3))
     with pytest.raises(OptionError, match="negative or not finite"):
-        rollout_matrix(np.full((1, 1, 2, 2), np.nan))
+        layer_matrices(np.full((1, 1, 2, 2), np.nan))
     with pytest.raises(OptionError, match="same length in every layer"):
-        rollout_matrix([np.eye(3), np.eye(4)])
+        layer_matrices([np.eye(3), np.eye(4)])
     with pytest.raises(OptionError, match="same length in every layer"):
-        rollout_matrix([])
+        layer_matrices([])
 
 
 def test_weights_sum_to_one_per_layer() -> None:

@@ -11,7 +11,7 @@ import zoo
 
 import interp
 from interp.causal import learn_gates, leave_one_out, repeats_task
-from interp.causal.checkpoint.choose import gated_heads, ranked_heads
+from interp.causal.checkpoint.choose import gated_parts, ranked_heads
 from interp.causal.checkpoint.save import save_pruned
 from interp.core.errors import OptionError
 from interp.core.table import HeadTable
@@ -90,4 +90,4 @@ def test_rankings_choose_heads_and_equal_keeps_equal_groups(bundled_induction):
         ranked_heads(llama(), ranking, 5)
     gates = learn_gates(model, task, n_restarts=1, steps=20, n_random=2)
     with pytest.raises(OptionError, match="another model"):
-        gated_heads(llama(), gates)
+        gated_parts(llama(), gates)

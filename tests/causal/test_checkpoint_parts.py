@@ -13,7 +13,6 @@ from safetensors.torch import load_file
 import interp
 from interp.causal import learn_gates, prune_in_rounds, repair_pruned, repeats_task, save_pruned
 from interp.causal.checkpoint.certificate import Judged
-from interp.causal.checkpoint.choose import gated_heads
 from interp.causal.checkpoint.mlps import mlp_means, removed_mlps, without_output
 from interp.causal.checkpoint.verify import verify_certificate
 from interp.causal.gating.learn import halves
@@ -102,8 +101,6 @@ def test_gates_that_close_mlps_are_saved_and_verified(tmp_path, bundled_inductio
     found = verify_certificate(tmp_path / "out", tasks=[task])
     assert found.holds
     assert not any(x.startswith(("tasks", "removed")) for x in found.not_checked)
-    with pytest.raises(OptionError, match="L1MLP too"):
-        gated_heads(model, gates)
     with pytest.raises(OptionError, match="omit mlps"):
         save_pruned(model, gates, tmp_path / "new", mlps=["L0MLP"])
 

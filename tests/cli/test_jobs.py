@@ -16,7 +16,7 @@ from model.test_identity import one_weight
 
 from interp.core.errors import OptionError
 from interp.core.shards import Shard, record_shard, shard_problems
-from interp.core.store import read_prompt_values
+from interp.core.store import Store
 from interp.core.table import HeadTable
 from interp.heads.sweep.workers import task_grid
 
@@ -36,7 +36,9 @@ def same(one: Path, other: Path) -> None:
     a, b = (HeadTable.load(out / "table.parquet") for out in (one, other))
     assert a.wide().equals(b.wide())
     x, y = (
-        read_prompt_values(out)
+        Store(out)
+        .read()
+        .prompts_to_pandas()
         .astype({"model": str, "metric": str})
         .sort_values(["model", "metric", "layer", "head", "prompt"], ignore_index=True)
         for out in (one, other)

@@ -12,7 +12,7 @@ from cli.test_jobs import same
 
 from interp.core.prompts import Prompts
 from interp.core.shards import PIECES
-from interp.core.store import read_prompt_values
+from interp.core.store import Store
 from interp.core.table import HeadTable
 from interp.heads.declaration import bound
 from interp.heads.scoring_in_pieces import PromptPieces
@@ -111,12 +111,13 @@ def test_processes_share_the_prompts_of_one_model(run, asked, tmp_path) -> None:
 
 def test_the_null_of_each_prompt_is_kept_beside_its_value(run, asked, tmp_path) -> None:
     run(*asked, "-q", "-o", tmp_path / "one")
-    frame = read_prompt_values(tmp_path / "one", metric="induction")
+    stored = Store(tmp_path / "one").read()
+    frame = stored["induction"].prompts_to_pandas()
     assert frame["null"].notna().all()
     table = HeadTable.load(tmp_path / "one" / "table.parquet")["induction"].wide()
     mean = frame.groupby(["layer", "head"], observed=True)["null"].mean()
     np.testing.assert_allclose(mean, table["null"], atol=1e-6)
-    random = read_prompt_values(tmp_path / "one", metric="entropy")
+    random = stored["entropy"].prompts_to_pandas()
     assert random["null"].isna().all(), "the unit of random weights is the draw"
 
 

@@ -167,9 +167,9 @@ def numbers(out: Path) -> pd.DataFrame:
 
 def prompt_numbers(out: Path) -> pd.DataFrame:
     """Return all values per prompt of a folder, in one order."""
-    from interp.core.store import read_prompt_values
+    from interp.core.store import Store
 
-    frame = read_prompt_values(out).astype({"model": str, "metric": str})
+    frame = Store(out).read().prompts_to_pandas().astype({"model": str, "metric": str})
     keys = ["model", "metric", "layer", "head", "prompt"]
     return frame.sort_values(keys, ignore_index=True).loc[:, [*keys, "value"]]
 

@@ -29,7 +29,7 @@ from interp.core.errors import DamagedKept, OptionError, StoreError
 from interp.core.locks import locked
 from interp.core.merge import in_metric_order
 from interp.core.prompt_values import values_file
-from interp.core.store import Key, Store, read_prompt_values
+from interp.core.store import Key, Store
 from interp.core.table import HeadTable
 
 VALUES = {
@@ -216,9 +216,6 @@ def test_rows_missing_from_a_valid_file_are_noticed(tmp_path, what):
         Store(tmp_path).read().prompts_to_pandas()
     with pytest.raises(StoreError, match="damaged"):
         run_query(Store(tmp_path), "FROM prompts")
-    if what == "values":
-        with pytest.raises(StoreError, match="damaged"):
-            read_prompt_values(tmp_path)
 
 
 def test_a_merge_copies_what_is_missing_and_nothing_twice(tmp_path):

@@ -16,6 +16,7 @@ from interp.attribution.result import Attribution
 from interp.causal.game.game import Game
 from interp.circuits.result import Circuit
 from interp.core.display import Displayed
+from interp.core.errors import OptionError
 from interp.core.prompts import repeats
 from interp.core.table import HeadTable
 
@@ -95,6 +96,18 @@ def test_the_first_line_of_a_page_is_in_ordinary_words(tmp_path, said, line) -> 
     page = (tmp_path / "p.html").read_text()
     assert f"<h1>{line}</h1>" in page
     assert "<title>Two words</title>" in page
+
+
+def test_no_page_is_written_under_the_name_of_another_format(tmp_path) -> None:
+    table = HeadTable.from_scores(model="m", metric="m", score=[[0.1, 0.9]], provenance={})
+    for one in (TwoWords("a: b"), table):
+        for name in ("p.svg", "p.PDF", "p.csv"):
+            with pytest.raises(OptionError, match=r"but the output is a page; give a name that"):
+                one.save_html(tmp_path / name)
+    assert [*tmp_path.iterdir()] == []
+    for name in ("p.htm", "gpt-2.5", "p"):  # a model's name may have a dot
+        TwoWords("a: b").save_html(tmp_path / name)
+    assert len([*tmp_path.iterdir()]) == 3
 
 
 def test_a_head_table_is_the_page_of_the_report(tmp_path) -> None:

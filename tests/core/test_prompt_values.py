@@ -7,16 +7,18 @@ import pandas as pd
 import pytest
 from core.examples import small
 
-from interp.core.clusters import PromptValues, cluster_summary, effective_number
-from interp.core.errors import OptionError, StoreError, UnknownName
+from interp.core.clusters import PromptValues, effective_number
+from interp.core.errors import StoreError
 from interp.core.merge import renamed
 from interp.core.prompt_values import (
     COLUMNS,
     by_cluster,
     effective_numbers,
+    read_values,
     values_file,
+    values_to_pandas,
 )
-from interp.core.store import Key, Store, read_prompt_values
+from interp.core.store import Key, Store
 
 SITES = {
     ("decoder", 0): np.arange(8.0).reshape(4, 2),
@@ -48,8 +50,8 @@ def test_a_stored_result_has_its_values_again(tmp_path):
 
 def test_values_are_float32_with_a_row_per_head_and_prompt(tmp_path):
     third = {("decoder", 0): np.full((4, 2), 1 / 3), ("decoder", 1): np.full((4, 2), np.nan)}
-    Store(tmp_path).write(key(), table(sites=third))
-    frame = read_prompt_values(tmp_path)
+    path = Store(tmp_path).write(key(), table(sites=third))
+    frame = values_to_pandas([read_values(values_file(path), "")])
     assert list(frame.columns) == list(COLUMNS)
     assert len(frame) == 2 * 2 * 4
     assert frame["value"].dtype == np.float32
@@ -64,20 +66,15 @@ def test_values_are_float32_with_a_row_per_head_and_prompt(tmp_path):
     pd.testing.assert_frame_equal(memory[same], frame[same])
 
 
-def test_a_folder_is_read_by_model_and_metric_and_the_latest_settings(tmp_path):
+def test_a_folder_has_the_values_of_the_latest_settings(tmp_path):
     store = Store(tmp_path)
     store.write(key(seed=0), table())
     store.write(key("other"), table("other"))
     store.write(key(seed=1), table(sites={s: x + 100 for s, x in SITES.items()}))
     store.find(key(seed=1))
-    assert read_prompt_values(tmp_path, metric="induction")["value"].min() == 93
-    assert len(read_prompt_values(tmp_path, metric="induction", all_settings=True)) == 32
-    assert set(read_prompt_values(tmp_path)["metric"]) == {"induction", "other"}
-    with pytest.raises(UnknownName, match="unknown metric 'inducton'"):
-        read_prompt_values(tmp_path, metric="inducton")
-    with pytest.raises(UnknownName, match="unknown model"):
-        read_prompt_values(tmp_path, model="x")
-    assert list(read_prompt_values(tmp_path / "none").columns) == list(COLUMNS)
+    found = Store(tmp_path).read()
+    assert found["induction"].prompts_to_pandas()["value"].min() == 93
+    assert set(found.prompts_to_pandas()["metric"]) == {"induction", "other"}
 
 
 def test_without_values_a_result_is_found_only_by_those_who_want_none(tmp_path):
@@ -86,7 +83,7 @@ def test_without_values_a_result_is_found_only_by_those_who_want_none(tmp_path):
     assert not values_file(path).exists()
     assert off.find(key()) == table()
     assert Store(tmp_path).find(key()) is None, "to be computed again, with its values"
-    assert len(read_prompt_values(tmp_path)) == 0
+    assert len(Store(tmp_path).read().prompts_to_pandas()) == 0
     Store(tmp_path).write(key(), table())
     assert off.find(key()) == table()
     exact = small(metric="ov_norm", provenance={"engine": "weights"})
@@ -102,7 +99,7 @@ def test_lost_values_are_computed_again(tmp_path, harm):
     else:
         path.write_bytes(path.read_bytes()[:-20])
         with pytest.raises(StoreError, match=r"is damaged: .*interp results repair"):
-            read_prompt_values(tmp_path)
+            read_values(path, "")
         with pytest.raises(StoreError, match="holds no values per prompt, or is damaged"):
             _ = Store(tmp_path).read().per_prompt
     assert Store(tmp_path).find(key()) is None
@@ -142,34 +139,3 @@ def test_effective_numbers_of_independent_and_of_repeated_prompts():
     told = effective_numbers(found.prompts_to_pandas())
     assert told[["n", "clusters"]].values.tolist() == [[160, 40]] * 3
     np.testing.assert_allclose(told["n_effective"], 39 * 160 / 159, rtol=1e-4)
-
-
-def test_the_bootstrap_draws_whole_clusters():
-    rng = np.random.default_rng(1)
-    alone = rng.normal(size=(60, 2))
-    values = np.repeat(alone, 5, axis=0)
-    labels = tuple(str(i // 5) for i in range(300))
-    scores = [values.mean(0).tolist()]
-
-    def made(labels):
-        held = PromptValues({("decoder", 0): values}, labels)
-        return small(scores=scores).with_prompt_values({("tiny", "induction"): held})
-
-    right, wrong = (np.diff(made(x).resampled_interval(), axis=1)[:, 0] for x in (labels, None))
-    error = cluster_summary(values, labels).sem
-    np.testing.assert_allclose(right, 2 * 1.96 * error, rtol=0.1)
-    np.testing.assert_allclose(right / wrong, np.sqrt(5), rtol=0.1)
-    with pytest.raises(OptionError, match="no values per prompt to bootstrap"):
-        small().resampled_interval()
-
-
-def test_the_bootstrap_leaves_prompts_without_a_target_out():
-    values = np.arange(8.0).reshape(4, 2)
-    values[0, :] = np.nan
-    held = PromptValues({("decoder", 0): values, ("decoder", 1): values[:, ::-1] * np.nan})
-    scores = [[4.0, 5.0], [np.nan, np.nan]]
-    found = small(scores=scores, n=[[3, 3], [0, 0]], sem=np.nan, null=np.nan)
-    drawn = found.with_prompt_values({("tiny", "induction"): held}).resampled_interval()
-    assert (drawn[:2, 0] < [4, 5]).all()
-    assert (drawn[:2, 1] > [4, 5]).all()
-    assert np.isnan(drawn[2:]).all()

@@ -5,17 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from dictionaries.matching import match_features
+from dictionaries.superposed import fit_rows, superposed
 
 import interp
 from interp.core.errors import NonFiniteError, OptionError, PromptError, UnknownName
 from interp.core.prompts import Prompts
 from interp.dictionaries import score_features, train_dictionary
 from interp.dictionaries.activations import ActivationStream
-from interp.dictionaries.matching import match_features
 from interp.dictionaries.objectives import TRAINED, Trainable
-from interp.dictionaries.training import fit_rows
 from interp.planted import build
-from interp.planted.superposed import superposed
 
 SLOW = [a if a == "topk" else pytest.param(a, marks=pytest.mark.slow) for a in TRAINED]
 
@@ -41,8 +40,6 @@ def test_untrained_directions_are_not_recovered() -> None:
     data = superposed(seed=1)
     found = fit_rows(data.rows, d_sae=64, k=2, steps=1, batch_rows=256, rate=1e-9)
     assert match_features(found.W_dec, data.directions).recovered == 0
-    with pytest.raises(OptionError, match="one to one"):
-        match_features(found.W_dec[:20], data.directions)
 
 
 def test_a_planted_head_writes_the_features_that_are_found() -> None:
@@ -126,7 +123,7 @@ def test_divergence_is_an_error(bundled_induction) -> None:
     rows = superposed(rows=600).rows
     with pytest.raises(NonFiniteError, match="diverges at step"):
         fit_rows(rows, d_sae=32, k=2, steps=50, rate=1e30)
-    with pytest.raises(NonFiniteError):
+    with pytest.raises(NonFiniteError, match="all 0 or not finite"):
         fit_rows(rows * torch.nan, d_sae=32)
     for wrong in ({"k": 0}, {"k": 33}, {"steps": 0}, {"rate": 0.0}, {"sparsity": -1.0}):
         with pytest.raises(OptionError, match=next(iter(wrong))):

@@ -127,7 +127,7 @@ def test_what_a_reader_looks_for_is_there(site) -> None:
 
 @pytest.mark.slow
 def test_it_is_small(site) -> None:
-    assert sum(path.stat().st_size for path in site.rglob("*") if path.is_file()) < 17_500_000
+    assert sum(path.stat().st_size for path in site.rglob("*") if path.is_file()) < 16_900_000
 
 
 @pytest.mark.slow

@@ -171,6 +171,8 @@ def boom(query, key, tokens):
         (boom, "predicate 'bad' raised ValueError: no such token"),
         (lambda query, key: key == query, "raised TypeError"),
         (lambda query, key, tokens: tokens[key, 0] == 1, "raised IndexError"),
+        (lambda query, key, tokens: tokens[key] == tokens[10**9], "at position 1,000,000,000, whi"),
+        (lambda query, key, tokens: tokens[key] == tokens[-(10**9)], "which no prompt has; give"),
         (lambda query, key, tokens: (key == query)[..., None], r"returned shape \[9, 9, 1\]"),
         (lambda query, key, tokens: (key == query)[:, :2], r"returned shape \[9, 2\].*\[9, 9\]"),
         (lambda query, key, tokens: key - query, "returned torch.int64; expected a bool"),
@@ -183,6 +185,12 @@ def test_bad_predicates_are_named(calls, backend, predicate, words, kind):
     for beside in ([], [Entropy()]):
         with pytest.raises(PredicateError, match=words):
             attention_statistics(call, [kind("bad", predicate), *beside], backend=backend)
+
+
+def test_a_fixed_position_beyond_a_short_prompt_equals_nothing(calls, backend):
+    call = calls.make(sizes=(9, 9))
+    asked = Mass("later", lambda query, key, tokens: tokens[key] == tokens[50])
+    assert not attention_statistics(call, [asked], backend=backend)[asked].any()
 
 
 def test_a_predicate_that_needs_tokens_says_so(backend):

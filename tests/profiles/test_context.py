@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ import interp
 from interp.core.errors import OptionError
 from interp.profiles import context_needed
 from interp.profiles.context import _truncated
-from interp.report.printed.context import context_sentence
+from interp.report.printed.context import context_sentence, context_table
 
 SIZE = {"n_documents": 12, "n_queries": 16}
 
@@ -36,6 +38,9 @@ def test_planted_heads_need_the_context_that_they_were_given():
     assert all(abs(row.score - row.null) < 0.05 for row in by_position.values())
     assert "keys need 1 token before them" in context_sentence(found, "L1H0")
     assert "position alone" in context_sentence(found, "L0H3")
+    for text in (context_sentence(found, "L1H0"), "\n".join(context_table(found, "L1H0"))):
+        assert re.search(r" \.\d\d", text)  # as in the sentence on the pattern
+        assert not re.search(r"\b0\.\d", text)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Documents held back: their levels, which they are, words alone once fresh ones are used up."""
+"""Held-back documents: their levels, which they are, answers once fresh ones are used up."""
 
 from __future__ import annotations
 
@@ -22,7 +22,14 @@ from interp.core.errors import OptionError, PromptError
 from interp.core.statistics import mean_above_p
 from interp.profiles import claim_fit, first_look, held_back
 from interp.profiles.corpus import DocumentCorpus, sample_corpus
-from interp.profiles.held_back import FEWEST, HELD, NOT_SHOWN, TOLD, WordsTold, part_documents
+from interp.profiles.held_back import (
+    FEWEST,
+    NOT_SHOWN,
+    POSITIVE,
+    PREFIX,
+    HeldAnswers,
+    part_documents,
+)
 from interp.profiles.ledger import QuestionLedger
 from interp.profiles.verdict import HOLDS, IN_PART
 from interp.report.printed import printed
@@ -55,28 +62,28 @@ def ask_planted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable:
 @pytest.fixture
 def spent(ask_planted: Callable) -> Callable:
     """The same, once the fresh documents are used up."""
-    words = [ask_planted("previous").facts["fresh_left"] for _ in range(3)]
-    assert words == sorted(words, reverse=True)
-    assert words[-1] < 8
+    left = [ask_planted("previous").facts["fresh_left"] for _ in range(3)]
+    assert left == sorted(left, reverse=True)
+    assert left[-1] < 8
     return ask_planted
 
 
 def test_the_levels_of_all_courses_add_up_to_alpha(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All answers that a course of questions may reach, counted one by one."""
-    monkeypatch.setattr(held_back, "ASKED", 6)
-    monkeypatch.setattr(held_back, "TOLD", 3)
+    """All sequences of answers before a question, counted one by one."""
+    monkeypatch.setattr(held_back, "ANSWERS", 6)
+    monkeypatch.setattr(held_back, "POSITIVE", 3)
     reached: set[tuple[str, ...]] = {()}
     for course in itertools.product((NOT_SHOWN, HOLDS, IN_PART), repeat=6):
         reached.update(course[:n] for n in range(6))
     total = 0.0
     for course in reached:
-        state = WordsTold(0.05)
-        for word in course:
-            state = state.after(word)
+        state = HeldAnswers(0.05)
+        for answer in course:
+            state = state.after(answer)
         total += state.level if state.left[1] > 0 else 0
     assert total == pytest.approx(0.05)
-    assert WordsTold(0.05, 6, 1).left == (0, 2)
-    assert WordsTold(0.05, 3, 3).left == (0, 0)
+    assert HeldAnswers(0.05, 6, 1).left == (0, 2)
+    assert HeldAnswers(0.05, 3, 3).left == (0, 0)
 
 
 def test_one_document_in_five_is_held_back_with_its_copies() -> None:
@@ -90,11 +97,11 @@ def test_one_document_in_five_is_held_back_with_its_copies() -> None:
     assert not {w.cluster for w in free} & {w.cluster for w in held}
     assert len(free) + len(held) == len(windows)
     assert part_documents(windows[::-1], (), hold=True)[1] == held[::-1]
-    told = part_documents(windows, {free[0].content}, hold=False)[1]
-    assert {w.cluster for w in told} == {free[0].cluster}
+    answered = part_documents(windows, {free[0].content}, hold=False)[1]
+    assert {w.cluster for w in answered} == {free[0].cluster}
 
 
-def test_words_alone_are_told_once_fresh_documents_are_used_up(spent: Callable) -> None:
+def test_held_back_documents_answer_without_numbers(spent: Callable) -> None:
     """Of every form, right claims hold, wrong ones do not, and no number says how nearly."""
     wrong = [spent(two_after), spent("previous"), spent([{"keys": "itself"}])]
     assert {x.facts["verdict"] for x in wrong} == {NOT_SHOWN}
@@ -105,24 +112,24 @@ def test_words_alone_are_told_once_fresh_documents_are_used_up(spent: Callable) 
     assert right[0].facts["verdict"] == HOLDS
     for found in (*wrong, *right):
         assert not {"p", "needed", "examples", "beaten", "reference"} & {*found.facts}
-        assert [*found.number] == ["documents held back", "questions left", "words left"]
+        assert [*found.number] == ["documents held back", "answers left", "positive answers left"]
         asked = found.facts["questions"][-1]
         assert (asked["p"], asked["level"]) == ({}, {})
-    assert wrong[-1].score.tolist()[1:] == [97, TOLD]
+    assert wrong[-1].score.tolist()[1:] == [97, POSITIVE]
     assert right[-1].score.tolist()[1:] == [0, 0]
     text = " ".join(printed([right[0]]).split())
     assert "by documents held back" in text
-    assert "Left: 96 questions, of which 3 can be told" in text
-    with pytest.raises(PromptError, match=r"7 of 100 questions .* 4 of 4 positive words told"):
+    assert "Left: 96 answers, of which 3 can be positive" in text
+    with pytest.raises(PromptError, match=r"gave 7 of 100 answers, and 4 of 4 positive ones"):
         spent("induction")
 
 
-def test_no_document_is_fresh_after_a_word_was_told_of_it(spent: Callable, tmp_path: Path) -> None:
+def test_no_document_is_fresh_after_it_gave_an_answer(spent: Callable, tmp_path: Path) -> None:
     spent(two_after)
     [path] = tmp_path.glob("*.jsonl")
-    told = json.loads(path.read_text().splitlines()[-1])["documents"]
-    assert all(key.startswith(HELD) for key in told)
-    back = {key.removeprefix(HELD) for key in told}
+    answered = json.loads(path.read_text().splitlines()[-1])["documents"]
+    assert all(key.startswith(PREFIX) for key in answered)
+    back = {key.removeprefix(PREFIX) for key in answered}
     more = [*TEXTS[: FEWEST - 40], *documents(20, LENGTH, seed=8).ids]
     found = spent("previous", texts=more)
     [*_, last] = [json.loads(line) for line in path.read_text().splitlines()]
@@ -140,22 +147,22 @@ def test_small_corpora_hold_nothing_back(ask_planted: Callable) -> None:
         ask_planted("previous", texts=few)
 
 
-def test_claims_chosen_by_words_are_told_no_false_one() -> None:
+def test_claims_chosen_by_answers_get_no_false_one() -> None:
     """Each of ten keys is right on a tenth of the documents, so that no claim holds in part."""
 
     def attacks(level: Callable) -> float:
         false = 0
         for seed in range(40):
-            rng, told = np.random.default_rng(seed), 0
+            rng, positive = np.random.default_rng(seed), 0
             right = rng.integers(10, size=40)
             for _ in range(100):
                 shares = (rng.integers(10, size=40) == right).astype(float)
-                told += mean_above_p(shares, 0.1) <= level(min(told, TOLD - 1))
-            false += told > 0
+                positive += mean_above_p(shares, 0.1) <= level(min(positive, POSITIVE - 1))
+            false += positive > 0
         return false / 40
 
-    assert attacks(lambda told: WordsTold(0.05, 0, told).level) <= 0.05
-    assert attacks(lambda told: 0.05) > 0.1
+    assert attacks(lambda positive: HeldAnswers(0.05, 0, positive).level) <= 0.05
+    assert attacks(lambda positive: 0.05) > 0.1
 
 
 def changed(**entries: Any) -> Callable[[dict], dict]:
@@ -165,24 +172,24 @@ def changed(**entries: Any) -> Callable[[dict], dict]:
 @over(
     ("change", "text"),
     [
-        pytest.param(changed(documents=[f"{HELD}a", "b"]), "not by the rules", id="a fresh one"),
+        pytest.param(changed(documents=[f"{PREFIX}a", "b"]), "not by the rules", id="a fresh one"),
         pytest.param(
             changed(p={"holds": 0.5}, level={"holds": 0.5}, found={"holds": False}),
             "not by the rules",
             id="a p-value",
         ),
-        pytest.param(changed(documents=[f"{HELD}d0"]), "used before", id="a used document"),
-        pytest.param(changed(documents=["h0"]), "used before", id="fresh after a word"),
+        pytest.param(changed(documents=[f"{PREFIX}d0"]), "used before", id="a used document"),
+        pytest.param(changed(documents=["h0"]), "used before", id="fresh after an answer"),
     ],
 )
 def test_lines_about_documents_held_back_are_checked(
     tmp_path: Path, change: Callable, text: str
 ) -> None:
     ledger = QuestionLedger(tmp_path / str(len([*tmp_path.iterdir()])), {"model": "m"})
-    for keys, p in ((["d0"], {"holds": 0.5}), ([f"{HELD}h0"], {}), ([f"{HELD}h0"], {})):
+    for keys, p in ((["d0"], {"holds": 0.5}), ([f"{PREFIX}h0"], {}), ([f"{PREFIX}h0"], {})):
         with ledger.turn() as turn:
             turn.write(asked="", documents=keys, p=p, verdict=NOT_SHOWN)
-    assert ledger.read()[0].told == WordsTold(0.05, 2, 0)
+    assert ledger.read()[0].answers == HeldAnswers(0.05, 2, 0)
     lines = ledger.path.read_bytes().splitlines(keepends=True)
     last = json.dumps(seal(change(json.loads(lines[-1])))).encode() + b"\n"
     ledger.path.write_bytes(b"".join([*lines[:-1], last]))
@@ -190,18 +197,18 @@ def test_lines_about_documents_held_back_are_checked(
         ledger.questions()
 
 
-def test_a_spent_ledger_takes_no_further_word(tmp_path: Path) -> None:
+def test_a_spent_ledger_takes_no_further_answer(tmp_path: Path) -> None:
     ledger = QuestionLedger(tmp_path, {"model": "m"})
     asked: list[dict] = []
-    for at in range(TOLD + 1):
+    for at in range(POSITIVE + 1):
         with ledger.turn() as turn:
-            given = {"asked": "", "documents": [f"{HELD}h"], "p": {}, "verdict": IN_PART}
-            if at == TOLD:
+            given = {"asked": "", "documents": [f"{PREFIX}h"], "p": {}, "verdict": IN_PART}
+            if at == POSITIVE:
                 with pytest.raises(OptionError, match="not by the rules"):
                     turn.write(**given)
             else:
                 asked.append(turn.write(**given))
-    assert len(ledger.questions()) == TOLD
+    assert len(ledger.questions()) == POSITIVE
     model = interp.load("planted:noise")
     assert asked_questions(model, tmp_path) == []
     assert "holds in part (held back)" in TOOLS["ledger"].tell(asked, {})

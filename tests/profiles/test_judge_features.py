@@ -128,7 +128,7 @@ def test_documents_held_back_tell_a_word_of_a_feature(
     assert wrong[0] != NOT_SHOWN == wrong[-1]  # the fresh ones are used up
     found = [ask(claim_of(x), **one) for x in (~on, on)]
     assert [x.facts["verdict"] for x in found] == [NOT_SHOWN, HOLDS]
-    assert {*numbers(found[-1])} == {"documents held back", "questions left", "words left"}
+    assert {*numbers(found[-1])} == {"documents held back", "answers left", "positive answers left"}
 
 
 def test_tokens_on_which_a_feature_is_silent_never_count_for_it(

@@ -17,7 +17,7 @@ from benchmarks.judge_loop import entries_of, exchanged
 from benchmarks.judge_page import EXPECTED, judge_page, rows_of
 from benchmarks.judge_rules import KINDS, as_form
 from interp.core.statistics import mean_above_p
-from interp.profiles.held_back import ASKED, TOLD
+from interp.profiles.held_back import ANSWERS, POSITIVE
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
@@ -126,14 +126,14 @@ def test_bounds_of_documents_held_back_are_those_of_the_page() -> None:
     kept = stored()["reserve"]
     epsilon = np.linspace(1e-3, 1, 100_000)
     for n, bound in kept["certified"]:
-        error = 8 * np.log(2 * ASKED / 0.05) / (epsilon * n) + np.exp(epsilon) - 1
+        error = 8 * np.log(2 * ANSWERS / 0.05) / (epsilon * n) + np.exp(epsilon) - 1
         assert bound == pytest.approx(error.min(), abs=0.01)
     for share, least, *needed in kept["needed"]:
-        for told, n in enumerate(needed):
-            courses = TOLD * math.comb(ASKED, told + 1) * 2**told
+        for positive, n in enumerate(needed):
+            sequences = POSITIVE * math.comb(ANSWERS, positive + 1) * 2**positive
             below, above = (mean_above_p(np.full(m, share), least) for m in (n - 1, n))
-            assert above <= 0.05 / courses < below
+            assert above <= 0.05 / sequences < below
     n, *counts = kept["fooled"][0]
-    for words, count in zip((True, False), counts, strict=True):
-        some = sum(judge_reserve.fooled(n, seed, words=words) for seed in range(60))
+    for numbers, count in zip((False, True), counts, strict=True):
+        some = sum(judge_reserve.fooled(n, seed, numbers=numbers) for seed in range(60))
         assert some <= count <= judge_reserve.ATTACKS - 60 + some

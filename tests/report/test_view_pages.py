@@ -294,3 +294,6 @@ def test_figures_and_rows_hold_the_same_weights(bundled_induction, tmp_path) -> 
     found.save_html(tmp_path / "a.html")
     found.save_html(tmp_path / "b.html")
     assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+    with pytest.raises(OptionError, match=r"a\.svg ends in \.svg, but the output is a page; give"):
+        found.save_html(tmp_path / "a.svg")
+    assert not (tmp_path / "a.svg").exists()

@@ -18,7 +18,6 @@ from interp.safety.concentration import participation_ratio
 from interp.safety.direction import at_layer, candidates
 from interp.safety.projection import as_trials, crossed
 from interp.safety.prompts import PromptSets, read_labelled
-from interp.safety.removal import among_top
 from interp.safety.streams import last_logits
 from interp.safety.subspace import HiddenGame, main_axes, principal_angle
 
@@ -146,8 +145,6 @@ def test_ships_equals_full_forwards(refusal_probe, sets, kind, edit):
     assert rest.max() < 1e-3
     assert found.harmless is not None
     assert found.harmless.score.max() < 1e-3  # not one head matters on harmless prompts
-    assert among_top(found)[f"L{HEAD[0]}H{HEAD[1]}"] == 1
-    assert sum(among_top(found, 3).values()) == pytest.approx(3)
 
 
 @pytest.mark.parametrize("form", ["centred", "uncentred", "features"])

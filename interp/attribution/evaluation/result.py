@@ -23,7 +23,7 @@ from interp.attribution.result import LARGEST_SHARE
 from interp.core.clusters import cluster_count, cluster_summary
 from interp.core.csv_rows import csv_text
 from interp.core.errors import UnknownName
-from interp.core.files import write_atomically
+from interp.core.files import write_atomically, write_page
 from interp.core.json_document import json_document
 from interp.core.long_rows import first_rows
 from interp.core.presenter import drawn, present
@@ -345,10 +345,11 @@ class Faithfulness(Result):
 
         Raises:
             StoreError: the file cannot be written; an existing file is then unchanged.
+            OptionError: the name is that of another format.
         """
         named = {} if title is None else {"title": title}
         page = drawn("page", self, command=command, **named)
-        write_atomically(Path(path), page.encode())
+        write_page(path, page.encode())
 
     def save_folder(self, folder: str | Path, *, command: str | None = None) -> list[Path]:
         """Write the rows per text as CSV, summary and tests as JSON, and a page.

@@ -159,22 +159,3 @@ def rollout_rows(
     for matrix in reversed(list(layers)):
         rows = rows @ matrix
     return rows
-
-
-def rollout_matrix(
-    patterns: Any,
-    residual: float = 0.5,
-    heads: Any = "mean",
-    start_layer: int = 0,
-    normalise: str = "none",
-) -> Float[Array, "output source"]:
-    """Compute attention rollout from patterns: the product of the layers' matrices."""
-    layers = layer_matrices(patterns, residual, heads, normalise)
-    if not -len(layers) <= start_layer < len(layers):
-        raise OptionError(
-            f"start_layer={start_layer} does not exist; there are {len(layers)} layers, "
-            "counted from 0"
-        )
-    layers = layers[start_layer % len(layers) :]
-    shares = rollout_rows(list(layers[:-1]), layers[-1])
-    return rows_to_one(shares) if normalise == "sum" else shares

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from interp.core.installed import compiled_by_numba
 
@@ -223,23 +223,6 @@ def max_flows(
     for row, source, bound in zip(flows, sources, bounds, strict=True):
         _row(capacity, order, source, np.ascontiguousarray(bound), tiny, row)
     return flows
-
-
-def min_cut(
-    capacity: Float[Array, "layer pos pos"], source: int, sink: int
-) -> tuple[float, Bool[Array, "layer+1 pos"]]:
-    """Compute the capacity of a minimum cut, and the nodes on the source's side.
-
-    It certifies a maximum flow, because no flow is larger than any cut.
-    """
-    capacity, order, tiny = _prepared(capacity)
-    n = capacity.shape[1]
-    bounds = np.zeros(n)
-    bounds[sink] = np.inf  # the other sinks finish at once; this one must run to its end
-    side = _row(capacity, order, source, bounds, tiny, np.zeros(n)) >= 0
-    side[0] = np.arange(n) != sink  # no edge leaves these nodes, so including them adds no capacity
-    crossing = side[1:, :, None] & ~side[:-1, None, :]
-    return float(capacity[crossing].sum()), side
 
 
 def _prepared(capacity: Array) -> tuple[Array, Array, float]:

@@ -105,17 +105,6 @@ def _best(site: Site, worth: Mapping[int, float], n_groups: int, size: int) -> l
     return [h for heads in tops[:n_groups] for h in heads]
 
 
-def gated_heads(model: Model, gates: LearnedGates) -> Removed:
-    """Return the heads whose mean gate is at most a half."""
-    removed, mlps = gated_parts(model, gates)
-    if mlps:
-        raise OptionError(
-            f"the gates remove {', '.join(mlps)} too; give the gates to save_pruned, or "
-            "learn gates with mlps='none'"
-        )
-    return removed
-
-
 def gated_parts(model: Model, gates: LearnedGates) -> tuple[Removed, tuple[str, ...]]:
     """Return the heads and the labels of the MLPs whose mean gate is at most a half."""
     require_same_model(model, gates.provenance.get("content_hash"), "the gates")

@@ -89,7 +89,7 @@ def _circuit(found: Any, given: Mapping[str, Any]) -> str:
 def _ledger(found: Any, given: Mapping[str, Any]) -> str:
     lines = [f"{with_noun(len(found), 'question')} so far; each was judged on documents of its own"]
     if not all(one["p"] for one in found):
-        lines[0] += ", or on those held back, of which a word alone is told"
+        lines[0] += ", or on those held back, which answer without numbers"
     for one in found[-QUESTIONS:]:
         tests = [
             f"{word!r} p {p:.2g}, level {one['level'][word]:.2g}" for word, p in one["p"].items()

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 
 from interp.core.clusters import cluster_summary
-from interp.core.files import write_atomically
+from interp.core.files import write_page
 from interp.core.presenter import present
 from interp.core.result import Result
 from interp.core.result_rows import MetricRows
@@ -115,7 +114,7 @@ class Emergence(MetricRows, Result):
         content = page(
             name, self.plot(), parts, provenance, about=_EXPLAINED, heading=self.first_line()
         )
-        write_atomically(Path(path), content)
+        write_page(path, content)
 
     def __repr__(self) -> str:
         steps = sorted({row["step"] for row in self.rows})

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -277,11 +276,12 @@ class View(Result):
 
         Raises:
             StoreError: The file cannot be written.
-            OptionError: The page exceeds `budget` even with the least detail.
+            OptionError: The page exceeds `budget` even with the least detail, or the name is that
+                of another format, which `save` writes.
         """
-        from interp.core.files import write_atomically
+        from interp.core.files import write_page
 
-        write_atomically(Path(path), self.html(budget=budget, title=title).encode())
+        write_page(path, self.html(budget=budget, title=title).encode())
 
     def _repr_html_(self) -> str:
         from interp.draw.page import html_table

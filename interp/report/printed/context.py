@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from interp.profiles.context import SIDES
+from interp.profiles.sentence import as_interval, as_share
 from interp.report.printed.profile import WIDTH
 
 if TYPE_CHECKING:
@@ -49,10 +50,9 @@ def context_sentence(found: ResultRows, head: str) -> str:
     null, n = float(mine[0]["null"]), int(mine[0]["n"])
     if np.isnan(null):
         return "It has no attention off the sink, of which context could be measured."
+    alone = f"position alone gives {as_share(null)}"
     if null >= ALONE:
-        return (
-            f"It needs no context: position alone gives {null:.2f} of its pattern ({n} documents)."
-        )
+        return f"It needs no context: {alone} of its pattern ({n} documents)."
     least = max(MOST, (1 + null) / 2)
     parts = []
     for side in SIDES[:2]:
@@ -60,13 +60,13 @@ def context_sentence(found: ResultRows, head: str) -> str:
         enough = [row for row in rows if row["score"] >= least]
         row = enough[0] if enough else rows[-1]
         width = int(row["width"])
-        share = f"{row['score']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
+        share = f"{as_share(row['score'])} {as_interval(row)}"
         parts.append(
             f"its {side} need {'' if enough else 'more than '}{width} token{'s' * (width != 1)} "
             f"before them (with {width}: {share})"
         )
-    text = f"{parts[0]}, {parts[1]}, for {least:.2f} of its pattern"
-    return f"{text[0].upper()}{text[1:]}; position alone gives {null:.2f} ({n} documents)."
+    text = f"{parts[0]}, {parts[1]}, for {as_share(least)} of its pattern"
+    return f"{text[0].upper()}{text[1:]}; {alone} ({n} documents)."
 
 
 def context_lines(found: ResultRows, head: str, first: str = "") -> list[str]:
@@ -88,6 +88,6 @@ def context_table(found: ResultRows, head: str) -> list[str]:
         cells = []
         for width in widths:
             row = mine.loc[(side, width)]
-            cells.append(f"{row['score']:.2f} [{row['low']:.2f}, {row['high']:.2f}]")
+            cells.append(f"{as_share(row['score'])} {as_interval(row)}")
         lines.append(f"    {side:<13}" + "".join(f"{cell:>20}" for cell in cells))
     return lines

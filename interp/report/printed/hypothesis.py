@@ -34,7 +34,7 @@ NAMES = {
 }
 """Row models in words."""
 PICKED = "active text picked"
-_BACK, _WORDS = "documents held back", "words left"
+_BACK, _LEFT, _POSITIVE = "documents held back", "answers left", "positive answers left"
 OTHERS = {
     "other heads of the layer, median": "median of the other heads of the layer, same hypothesis",
     "other features, median": "median of other features, same claim",
@@ -99,7 +99,7 @@ def hypothesis_sentence(found: ResultRows) -> str:
     if "task" in facts:
         return task_sentence(found, rows, _value)
     if _BACK in rows:
-        return _told(facts, rows)
+        return _answered(facts, rows)
     share = rows["share of what is left"]
     documents = with_noun(share["n"], "fresh document")
     left = (LEFT_OF_CODES if "feature" in facts else LEFT)[facts["reference"]]
@@ -111,17 +111,17 @@ def hypothesis_sentence(found: ResultRows) -> str:
     )
 
 
-def _told(facts: Any, rows: dict[str, Any]) -> str:
-    """Return by which rule a word about documents held back is told, and what is left of them."""
-    back, questions, words = (f"{rows[x]['score']:.0f}" for x in (_BACK, "questions left", _WORDS))
+def _answered(facts: Any, rows: dict[str, Any]) -> str:
+    """Return by which rule held-back documents answer, and how many answers they have left."""
+    back, left, positive = (f"{rows[x]['score']:.0f}" for x in (_BACK, _LEFT, _POSITIVE))
     return (
         f"No fresh documents are left, so {back} documents judge that were held back from the"
-        " first question on. Of them a word alone is told:"
+        " first question on. They answer without numbers:"
         f' "{HOLDS}" requires more than {SHARES[HOLDS]:.2f} explained, "{IN_PART}" more than'
         f" {SHARES[IN_PART]:.2f}, and both that it is {SHARES[IN_PART]:.2f} ahead of each control,"
         f' at level {facts["level"]:.2g}; "{NOT_SHOWN}" does not mean that it is false. The chance'
-        f" that any word about them is false is at most {ALPHA}. Left: {questions} questions, of"
-        f" which {words} can be told one of the two words."
+        f" that any positive answer of theirs is false is at most {ALPHA}. Left: {left} answers,"
+        f" of which {positive} can be positive."
     )
 
 
@@ -330,7 +330,7 @@ def _ledger(found: ResultRows) -> str:
     if not (back := facts.get("held_back")):
         return f"{text}."
     back = with_noun(back, "document")
-    return f"{text}; after these {back} held back will, of which words alone are told."
+    return f"{text}; after these {back} held back will, which answer without numbers."
 
 
 def _of(found: ResultRows) -> dict[str, dict[str, Any]]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from interp.core.errors import OptionError
-from interp.core.files import write_atomically
+from interp.core.files import write_page
 from interp.core.head import Head
 from interp.core.presenter import drawn, present
 from interp.core.rank_statistics import paired_spearman, ranks
@@ -165,7 +164,7 @@ class Anchors(Result):
         Raises:
             StoreError: the file cannot be written; an existing file is then unchanged.
         """
-        write_atomically(Path(path), drawn("page", self, title=title or "Anchors"))
+        write_page(path, drawn("page", self, title=title or "Anchors"))
 
     def __repr__(self) -> str:
         lines = []

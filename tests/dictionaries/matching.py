@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-
-from interp.core.errors import OptionError
 
 RECOVERED = 0.9  # cosine above which a direction counts as recovered
 
@@ -24,9 +22,9 @@ class FeatureMatch:
         null: the same cosines for as many random directions as features, per draw.
     """
 
-    feature: Int[np.ndarray, " direction"] = field(repr=False)
-    cosine: Float[np.ndarray, " direction"] = field(repr=False)
-    null: Float[np.ndarray, "draw direction"] = field(repr=False)
+    feature: Int[np.ndarray, " direction"]
+    cosine: Float[np.ndarray, " direction"]
+    null: Float[np.ndarray, "draw direction"]
 
     @property
     def recovered(self) -> float:
@@ -38,13 +36,6 @@ class FeatureMatch:
         """The same for random directions, mean over draws."""
         return float((self.null > RECOVERED).mean())
 
-    def __repr__(self) -> str:
-        return (
-            f"FeatureMatch({self.recovered:.0%} of {len(self.cosine)} directions recovered, mean "
-            f"cosine {self.cosine.mean():.3f}; random directions {self.null_recovered:.0%}, "
-            f"{self.null.mean():.3f})"
-        )
-
 
 def match_features(
     found: Float[Tensor, "feature width"],
@@ -54,11 +45,6 @@ def match_features(
     seed: int = 0,
 ) -> FeatureMatch:
     """Match features one to one with known directions."""
-    if found.shape[1] != truth.shape[1] or len(found) < len(truth):
-        raise OptionError(
-            f"{len(found)} features of {found.shape[1]} entries cannot be matched one to one with "
-            f"{len(truth)} directions of {truth.shape[1]}"
-        )
     feature, cosine = _assigned(found, truth)
     generator = torch.Generator().manual_seed(1_000_003 + seed)
     null = [
