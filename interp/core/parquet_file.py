@@ -31,7 +31,8 @@ def rows_to_parquet(
 ) -> Iterator[bytes]:
     """Yield the pieces of a Parquet file of named bytes, with texts in its metadata.
 
-    Each value is asked for twice, so that few are in memory at once; names without one are left out.
+    Each value is asked for twice, so that few are in memory at once. Names without one are left
+    out.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -66,15 +67,12 @@ def _groups(
         yield group
 
 
-class _Pieces(io.RawIOBase):
+class _Pieces(io.BytesIO):
     """File that gives back what was written to it, piece by piece."""
 
     def __init__(self) -> None:
         self._written: list[bytes] = []
         self._at = 0
-
-    def writable(self) -> bool:
-        return True
 
     def tell(self) -> int:
         return self._at

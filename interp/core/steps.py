@@ -47,7 +47,9 @@ class Steps:
         StoreError: the folder cannot be written.
     """
 
-    def __init__(self, finished: Path, notes: Mapping[str, str], *, temporary: bool = False) -> None:
+    def __init__(
+        self, finished: Path, notes: Mapping[str, str], *, temporary: bool = False
+    ) -> None:
         self.finished, self.path = finished, finished.with_name(UNFINISHED)
         self.temporary = temporary
         self.notes, self.version = dict(notes), ""

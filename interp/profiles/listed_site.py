@@ -283,7 +283,8 @@ def listed_site(
     advance()
     line_sums, n_queries, mass, by_position, judged_nats = map(np.stack, zip(*counted, strict=True))
     return ListedSite(
-        *(x.numpy() for x in lines),
+        lines[0].numpy(),
+        lines[1].numpy(),
         line_sums,
         n_queries,
         lists.sets.numpy(),

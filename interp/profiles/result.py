@@ -267,8 +267,7 @@ def number_rows(
         (f"entry:{x.name}", x.share, x.position, described.n, OFF_SINK) for x in described.entries
     ]
     rows += [
-        (f"line:{x.name}", x.share, x.position, x.n, f"{OFF_SINK} there")
-        for x in described.lines
+        (f"line:{x.name}", x.share, x.position, x.n, f"{OFF_SINK} there") for x in described.lines
     ]
     return _rows_of(where, rows)
 

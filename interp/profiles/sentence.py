@@ -147,9 +147,10 @@ def _line(one: Mapping[str, Any], of: str = "") -> str:
     """Return a sentence on what a head does at the queries of one kind."""
     queries, (low, high) = one["queries"], (100 * one["share"][x] for x in ("low", "high"))
     where = queries.capitalize() if queries.startswith("before ") else f"At {queries}"
+    share = f"{_percent(one['share']['value'])} [{low:.0f}, {high:.0f}]{of}"
     return (
-        f"{where} ({one['per_text']:.1f} per text) {_percent(one['share']['value'])} "
-        f"[{low:.0f}, {high:.0f}]{of} goes {one['phrase']}, by position {_percent(one['position'])}."
+        f"{where} ({one['per_text']:.1f} per text) {share} goes {one['phrase']}, by position "
+        f"{_percent(one['position'])}."
     )
 
 

@@ -41,7 +41,13 @@ SHORT = {
     "svd_trace": "svd_trace:check=2",
 }
 """Options with which a method that trains or searches takes about a second."""
-UNABLE = ("does not do", "the task needs", "which this task needs", "cannot be made")
+UNABLE = (
+    "does not do",
+    "too few pairs to tell",
+    "the task needs",
+    "which this task needs",
+    "cannot be made",
+)
 """What the command says of a model that is not able to do the task, or does not know its words."""
 NO_HEADS = ("compiled:nary_sequencemap",)
 """Tasks of models whose heads do nothing, so that there is no circuit of heads."""
