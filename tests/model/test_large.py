@@ -222,6 +222,7 @@ def test_later_batches_start_with_what_fitted(small_llama) -> None:
     assert small_llama.padding.way("right", 10) == "mask"
 
 
+@pytest.mark.slow
 def test_a_trial_of_padding_goes_on_with_fewer_prompts(small_llama, recwarn) -> None:
     hook = raising(small_llama.module, ERRORS["gpu"], most=2)
     for writing in (False, True):
