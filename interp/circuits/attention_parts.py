@@ -41,16 +41,17 @@ def attention_tensors(call: Call, site: Site) -> AttentionTensors:
 
 
 def scores_of(
-    model: Model, site: Site, call: Call, parts: AttentionTensors
+    model: Model, site: Site, call: Call, parts: AttentionTensors, scale: float | None = None
 ) -> Float[Tensor, "batch head query_pos key_pos"]:
     """Return the scores that other queries and keys give in this call.
 
-    The mask and the biases of the call are kept.
+    The mask and the biases of the call are kept. The scale is located in the model if it is not
+    given.
     """
     if isinstance(call, ComputedCall):
         return replace(call, q=parts.q, k=parts.k, v=parts.v).scores()
     assert isinstance(call, RecordedCall)
-    scale = layouts(model).sites[site].scale
+    scale = layouts(model).sites[site].scale if scale is None else scale
     if scale is None:
         raise UnreadableAttention(
             f"{site.name} ({site.module}): its scores are not a multiple of q·k plus a constant"
@@ -61,13 +62,16 @@ def scores_of(
     return call.scores().detach() + scale * (product - before.detach())
 
 
-def set_parts(model: Model, site: Site, call: Call, parts: AttentionTensors) -> None:
+def set_parts(
+    model: Model, site: Site, call: Call, parts: AttentionTensors, scale: float | None = None
+) -> None:
     """Replace the head outputs (z) of a call by those that other queries, keys and values give."""
     if is_long(call):
         assert isinstance(call, ComputedCall)
         call.z = long_output(call, parts.q, parts.k, parts.v)
         return
-    call.z = mixed_parts(call, probabilities(call, scores_of(model, site, call, parts)), parts.v)
+    scores = scores_of(model, site, call, parts, scale)
+    call.z = mixed_parts(call, probabilities(call, scores), parts.v)
 
 
 def probabilities(call: Call, scores: Tensor) -> Tensor:

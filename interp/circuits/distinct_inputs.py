@@ -1,8 +1,7 @@
 """Inputs of heads that are exchanged, by copy of the prompts: equal ones are run once.
 
 Under a stack of masks most copies exchange the inputs of few heads, and often of the same ones. A
-block is run on the inputs that differ from those of the run itself, as many copies at a time as the
-run has.
+block is run on the inputs that differ from those of the run itself, many at a time.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from interp.causal.game.patching import rebuilt, tensors_in
+from interp.causal.game.patching import rebuilt, tensors_in, tiled
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
     from interp.circuits.residual_graph import Reader
 
     Exchanged = dict[Reader, list[tuple[list[int], Float[Tensor, "copy batch pos d_head"]]]]
+
+MOST_ROWS = 512  # positions that are run at a time, if the copies of a run have no more
 
 
 @dataclass(eq=False)
@@ -57,15 +58,16 @@ class DistinctInputs:
                 by_copy = y.reshape(self.copies, -1, *y.shape[1:])
                 if not torch.equal(by_copy, by_copy[:1].expand_as(by_copy)):
                     return False
-        return self.copies > 1
+        return True
 
     def read(
         self, inputs: Iterable[tuple[ReaderGroup, Float[Tensor, "row pos d_model"]]]
     ) -> Exchanged:
         """Return the queries, keys and values of the readers of some groups, given their inputs."""
+        most = max(self.copies, self.copies * MOST_ROWS // (len(self.x) * self.x.shape[1]))
         for group, x in inputs:
             changed = group.mask.ne(1).any(1).nonzero().flatten().tolist()
-            if len(self._inputs) + len(changed) > self.copies:
+            if len(self._inputs) + len(changed) > most:
                 self._run()
             by_copy, rows = x.reshape(self.copies, -1, *x.shape[1:]), group.mask.cpu().numpy()
             places = []
@@ -85,7 +87,7 @@ class DistinctInputs:
             batch = rows // self.copies
             new = torch.cat(self._inputs)
             tensors = [
-                new if y is self.x else y[: n * batch] if y.dim() and len(y) == rows else y
+                new if y is self.x else tiled(y[:batch], n) if y.dim() and len(y) == rows else y
                 for y in tensors_in(self.given)
             ]
             found = self.run(rebuilt(self.given, iter(tensors)))

@@ -61,8 +61,7 @@ class EdgeRun(UnrunParts):
         self.until, self.whole = until, whole
         self.gone = torch.zeros(len(mask), edges.base.out.shape[2], dtype=torch.bool)
         if in_place:
-            exists = self.graph.full().bool()
-            self.gone = ((mask == 0).cpu() | ~exists).all(1)
+            self.gone = ((mask == 0).cpu() | ~self.graph.exists).all(1)
             index = self.graph.index
             writers_read = [index.get(reader.node, -1) for reader in self.graph.readers]
             never = torch.zeros(len(mask), 1, dtype=torch.bool)  # the logits are no writer
@@ -92,7 +91,7 @@ class EdgeRun(UnrunParts):
 
     def _groups(self) -> dict[int, list[ReaderGroup]]:
         by_order: dict[int, dict[bytes, ReaderGroup]] = defaultdict(dict)
-        exists = self.graph.full().bool().to(self.mask.device)
+        exists = self.graph.exists.to(self.mask.device)
         changed = ((self.mask != 1) & exists).flatten(2).any(2).any(0)
         for i in changed.nonzero().flatten().tolist():
             reader = self.graph.readers[i]
@@ -118,8 +117,7 @@ class EdgeRun(UnrunParts):
     def hooked(self) -> Iterator[None]:
         """Make the model's forward pass this run, within a `with` block."""
         with ExitStack() as stack:
-            for layer in self.graph.layers:
-                self.outputs[layer.order] = self.graph.head_outputs(layer)
+            self.outputs = self.graph.outputs  # found before hooks would see it
             for norm in self.norms:
                 stack.callback(norm.register_forward_hook(in_this_thread(self._norm)).remove)
             stack.enter_context(watched(self.graph, self))
@@ -176,7 +174,8 @@ class EdgeRun(UnrunParts):
         """Run a block on the exchanged inputs of its heads, and keep what each contributes."""
         inputs, every = self._inputs(groups, x), slice(None)
         at_once = DistinctInputs(self.copies, x, given, partial(self._until, "heads", own))
-        if groups and not layer.whole and not self.mask.requires_grad and at_once.fits():
+        able = any(g.mask.ne(1).any() for g in groups) and not self.mask.requires_grad
+        if able and not layer.whole and at_once.fits():
             self.parts[layer.order] = at_once.read(inputs)
             return
         for group, read in inputs:
@@ -244,7 +243,8 @@ class EdgeRun(UnrunParts):
             for reader, parts in by_reader.items():
                 for copies, part in parts:
                     self._shaped(changed[reader.part])[copies, :, reader.head] = part
-            set_parts(self.graph.model, site, call, replace(actual, **changed))
+            parts = replace(actual, **changed)
+            set_parts(self.graph.model, site, call, parts, self.graph.scales[site])
 
     def _shaped(self, x: Tensor) -> Tensor:
         return x.unflatten(0, (self.copies, -1))

@@ -7,7 +7,6 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.identity import model_content, of_task
@@ -70,8 +69,7 @@ def patch_first(
     Raises:
         OptionError, UnreadableAttention: The model has no residual graph.
     """
-    from interp.circuits.methods._exact import effects_of_masks
-    from interp.circuits.methods._gathered import forwards_of
+    from interp.circuits.patched_runs import PatchedRuns
 
     graph = ResidualGraph.of(model)
     names = [name for name in circuit.ranking if name in graph.writers][:k]
@@ -91,13 +89,7 @@ def patch_first(
         figures = {"patched": [sorted(out) for out in sets]}
         store = Kept(resume, model_content(model) | of_task(model, task) | figures)
     with following(store, progress):
-        measured, _ = forwards_of(
-            model,
-            task,
-            lambda edges, value: effects_of_masks(edges, value, torch.stack(masks)),
-            len(masks),
-            what="patching the first nodes",
-        )
+        measured = PatchedRuns(model, task).effects(masks, "patching the first nodes")
     effect = dict(zip(sets, measured, strict=True))
     rows = []
     for name, other, i in zip(names, on, at, strict=True):

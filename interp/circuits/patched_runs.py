@@ -6,7 +6,9 @@ lost = runs.effects([mask, ...], "patching nodes")      # [mask, pair]; runs.lef
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -36,6 +38,17 @@ if TYPE_CHECKING:
 Array = np.ndarray
 HELD = 2**30  # bytes of node outputs that are kept between stages; more are computed again
 BASE = 3  # passes for the clean run, the corrupted run, and the check that edges carry everything
+_shared: ContextVar[dict[Any, EdgeForward] | None] = ContextVar("interp_shared_runs", default=None)
+
+
+@contextmanager
+def shared_runs() -> Iterator[None]:
+    """Make both runs of the same pairs of one model once, for all measurements in the block."""
+    token = _shared.set({})
+    try:
+        yield
+    finally:
+        _shared.reset(token)
 
 
 class PatchedRuns:
@@ -122,16 +135,25 @@ class PatchedRuns:
         if i not in self._held:
             if not self._hold:
                 self._held.clear()
-            batch, known = self.batches[i], bool(self.forwards)
-            self._held[i] = EdgeForward(
-                self.graph,
-                batch.clean,
-                batch.corrupted,
-                check=not known,
-                read_at=batch.read_at,
-                columns=self.task.task.vocabulary,
-            )
+            self._held[i] = self._made(self.batches[i])
         return self._held[i]
+
+    def _made(self, batch: ContrastBatch) -> EdgeForward:
+        shared, columns = _shared.get(), self.task.task.vocabulary
+        key = (self.model.module, batch.clean.ids, batch.corrupted.ids, batch.read_at, columns)
+        if shared is not None and key in shared:
+            return shared[key]
+        edges = EdgeForward(
+            self.graph,
+            batch.clean,
+            batch.corrupted,
+            check=not self.forwards,
+            read_at=batch.read_at,
+            columns=columns,
+        )
+        if shared is not None and self._hold:
+            shared[key] = edges
+        return edges
 
     def effects(
         self,

@@ -43,6 +43,17 @@ class MixedRuns(Protocol):
     outputs: dict[str, Any]
 
 
+class _Written(dict[int, "Tensor"]):
+    """Outputs of writers by number; those of a run for writers that have none."""
+
+    def __init__(self, out: Float[Tensor, "batch pos writer d_model"]) -> None:
+        super().__init__()
+        self.out = out
+
+    def __missing__(self, writer: int) -> Tensor:
+        return self.out[None, :, :, writer]
+
+
 class ReaderInputs(Watch):
     """The part of a forward pass under masks that mixes what writers write for each reader.
 
@@ -62,7 +73,7 @@ class ReaderInputs(Watch):
         self.copies, self.norms = len(mask), norms
         self.freezing: Bool[Tensor, " copy"] | bool = False
         out = edges.base.out
-        self.live: dict[int, Tensor] = {i: out[None, :, :, i] for i in range(out.shape[2])}
+        self.live: dict[int, Tensor] = _Written(out)
 
     def _inputs(
         self, groups: list[ReaderGroup], live: Tensor

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 from interp.core.errors import OptionError, UnknownName, UnreadableAttention
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
     from torch import Tensor
 
     from interp.circuits.output_norm import OutputNorm
@@ -143,6 +143,11 @@ class ResidualGraph:
     def _orders(self) -> dict[Site, int]:
         return {layer.site: layer.order for layer in self.layers}
 
+    @cached_property
+    def outputs(self) -> dict[int, HeadOutputs]:
+        """By layer, the map from the outputs (z) of its heads to what they write."""
+        return {layer.order: self.head_outputs(layer) for layer in self.layers}
+
     def head_outputs(self, layer: Layer) -> HeadOutputs:
         """Return the map from the outputs (z) of a layer's heads to what they write."""
         from interp.model.locate.head_outputs import (
@@ -155,6 +160,13 @@ class ResidualGraph:
         if layer.norm is not None:
             return outputs_before_norm(weights)
         return head_outputs(weights, None, gated=True)
+
+    @cached_property
+    def scales(self) -> dict[Site, float | None]:
+        """The factor between products of queries and keys and scores, None where it is unknown."""
+        from interp.model.locate.find_layout import layouts
+
+        return {x.site: layouts(self.model).sites[x.site].scale for x in self.layers}
 
     @cached_property
     def norms(self) -> tuple[OutputNorm, ...]:
@@ -258,6 +270,11 @@ class ResidualGraph:
             rows, columns = zip(*places, strict=True)
             mask[list(rows), list(columns)] = 1
         return mask
+
+    @cached_property
+    def exists(self) -> Bool[Tensor, "reader writer"]:
+        """True at every edge that exists."""
+        return self.full().bool()
 
     def full(self) -> Float[Tensor, "reader writer"]:
         """Make a mask that is 1 at every edge that exists."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -55,9 +55,9 @@ def check_share(faithful: float, size: int) -> None:
         )
 
 
-def connected(edges: Sequence[Edge]) -> tuple[Edge, ...]:
+def connected(edges: Iterable[Edge]) -> tuple[Edge, ...]:
     """Keep the edges on a path from the embeddings to the logits; others change nothing."""
-    forward, backward = {"embed"}, {"logits"}
+    edges, forward, backward = tuple(edges), {"embed"}, {"logits"}
     while True:
         more = {node_of(b) for a, b in edges if a in forward} - forward
         less = {a for a, b in edges if node_of(b) in backward} - backward
@@ -110,7 +110,8 @@ def choose_edges(
     A set that does not keep it, as one of given size may not, comes no further away from 1.
     """
     away = 1 - chosen.asked if chosen.reached else abs(1 - chosen.share.own)
-    search = Subsets(runs, runs.graph.mask, EDGES, (1 - away, 1 + away), most - 1)
+    between = 1 - away, 1 + away
+    search = Subsets(runs, runs.graph.mask, EDGES, between, most - 1, core=connected)
     order = ordered_by(score, lambda edge: abs(score[edge]), scale=abs(runs.gap))
 
     def of_nodes(edges: Sequence[Edge]) -> list[list[Edge]]:

@@ -40,6 +40,7 @@ class Subsets(Generic[Item]):
         mask: Makes the mask of a subset.
         stage: Name of the work, by which passes are counted.
         between: Smallest and largest share that is enough.
+        core: Makes the part of a subset that its value depends on.
         most: Forward passes over all pairs; a search that needs more stops where it is.
 
     Attributes:
@@ -53,14 +54,16 @@ class Subsets(Generic[Item]):
         stage: str,
         between: tuple[float, float],
         most: float = float("inf"),
+        core: Callable[[Iterable[Item]], Iterable[Item]] = frozenset,
     ) -> None:
-        self.runs, self.mask, self.stage = runs, mask, stage
+        self.runs, self.mask, self.stage, self.core = runs, mask, stage, core
         self.low, self.high, self.end = *between, runs.forwards + most
         self.known: dict[frozenset[Item], Float[np.ndarray, " 2"]] = {}
         self.complete = True
 
     def shares(self, sets: Sequence[frozenset[Item]]) -> Float[np.ndarray, "set 2"]:
         """Measure the shares of some subsets, each once."""
+        sets = [frozenset(self.core(x)) for x in sets]
         new = list(dict.fromkeys(x for x in sets if x not in self.known))
         rows = self.runs.shares([self.mask(x) for x in new], self.stage) if new else ()
         self.known |= dict(zip(new, rows, strict=True))

@@ -37,25 +37,27 @@ def evaluated(
 ) -> tuple[Evaluation, dict[str, Any], str]:
     """Evaluate a circuit on other pairs, the set that it names first."""
     from interp.circuits.evaluation import evaluate_circuit
+    from interp.circuits.patched_runs import shared_runs
 
     plan, seed = start.after(found), start.seed
     fresh = plan.fresh(model)
     doubt = _doubt(model, fresh)
-    if doubt:  # shares of no difference say nothing
-        of_set: SetEvaluation | str = "these pairs do not show the behaviour"
-    else:
-        of_set = _set(model, found, fresh, no_set, seed, n_random, **kept)
-    patched = _patched(model, found, fresh, top, **kept)
-    measured = evaluate_circuit(
-        model,
-        found,
-        fresh,
-        ablation=ablation,
-        n_random=n_random,
-        seed=seed,
-        **reference,
-        **kept,
-    )
+    with shared_runs():
+        if doubt:  # shares of no difference say nothing
+            of_set: SetEvaluation | str = "these pairs do not show the behaviour"
+        else:
+            of_set = _set(model, found, fresh, no_set, seed, n_random, **kept)
+        patched = _patched(model, found, fresh, top, **kept)
+        measured = evaluate_circuit(
+            model,
+            found,
+            fresh,
+            ablation=ablation,
+            n_random=n_random,
+            seed=seed,
+            **reference,
+            **kept,
+        )
     parts = {
         "held_out": plan.summary(len(fresh), measured.seen),
         "of_set": of_set,

@@ -68,4 +68,23 @@ def test_other_arguments_that_differ_between_copies_are_not_shortened() -> None:
     x, same = torch.rand(6, 3, 2), torch.rand(2, 3).repeat(3, 1)
     for other, fits in ((same, True), (torch.rand(6, 3), False), (torch.rand(1, 3), True)):
         assert DistinctInputs(3, x, ((x,), {"mask": other}), run).fits() == fits
-    assert not DistinctInputs(1, x, ((x,), {}), run).fits()
+    assert DistinctInputs(1, x, ((x,), {}), run).fits()
+
+
+def test_inputs_of_one_copy_are_run_together(monkeypatch) -> None:
+    edges, rows = edges_of("gpt2"), []
+    names = [r.name for r in edges.graph.readers if r.order == 1 and r.kind == "head"]
+    mask = edges.graph.full() - edges.graph.mask([("L0H0", names[0]), ("L0H1", names[-1])])
+    own = EdgeRun._until
+
+    def until(self, mode, block, given):
+        rows.append(len(given[0][0]))
+        return own(self, mode, block, given)
+
+    monkeypatch.setattr(EdgeRun, "_until", until)
+    together = edges.run(mask)
+    monkeypatch.setattr("interp.circuits.distinct_inputs.MOST_ROWS", 0)
+    one_by_one = edges.run(mask)
+    assert rows == [2 * len(CLEAN), len(CLEAN), len(CLEAN)]
+    torch.testing.assert_close(together, one_by_one, atol=2e-5, rtol=1e-4)
+    assert float((together - edges.base.logits).abs().max()) > 1e-4

@@ -134,3 +134,36 @@ def test_all_heads_are_run_once_and_not_in_every_order(planted_bystander, task_w
     # all, none, 3 more sizes; and at most 3 sizes in each of 6 orders and 6 of the same shape
     assert 5 <= found.made["forwards"] <= 5 + 6 * 3 + 6
     np.testing.assert_allclose(found.random[:, -1], found.full.mean())
+
+
+def test_active_heads_are_as_in_a_game(planted_bystander, task_with_truth) -> None:
+    """The runs of both sides and a game, which other options ask for, agree on every set."""
+    mine, game = (
+        run(planted_bystander, task_with_truth, "L0H3", "L1H2", n_random=6, **options)
+        for options in ({}, {"reuse": False})
+    )
+    for name in ("per_prompt", "full", "empty", "random", "inside", "shaped"):
+        np.testing.assert_allclose(getattr(mine, name), getattr(game, name), atol=1e-4)
+    assert mine.made["forwards"] == game.made["forwards"]
+
+
+def test_runs_of_the_same_pairs_are_made_once(planted_bystander, task_with_truth, monkeypatch):
+    from interp.circuits import patched_runs
+
+    built, own = [], patched_runs.EdgeForward
+
+    def counted(*args, **options):
+        built.append(args)
+        return own(*args, **options)
+
+    monkeypatch.setattr(patched_runs, "EdgeForward", counted)
+    apart = [patched_runs.PatchedRuns(planted_bystander, task_with_truth) for _ in range(2)]
+    each, built[:] = len(built) // 2, []
+    with patched_runs.shared_runs():
+        shared = [patched_runs.PatchedRuns(planted_bystander, task_with_truth) for _ in range(2)]
+        assert len(built) == each
+        patched_runs.PatchedRuns(planted_bystander, task_with_truth.some(range(8)))
+        assert len(built) > each
+    masks = [shared[0].node_mask("L0H3")]
+    for runs in (*shared, apart[1]):
+        np.testing.assert_array_equal(runs.effects(masks, "x"), apart[0].effects(masks, "x"))

@@ -38,7 +38,7 @@ def effects_of_masks(
     base = value(edges.base.logits).double().cpu()
     if norm == "freeze":
         edges.hold_norms()  # counted once, whether the masks are run or read back
-    batch, pos = edges.base.out.shape[:2]
+    batch, pos = (edges if edges.later is None else edges.later).base.out.shape[:2]
     most = max(1, MOST_TOKENS // (batch * pos))
     by_start: dict[int, list[int]] = defaultdict(list)
     orders = torch.tensor([r.order for r in edges.graph.readers])

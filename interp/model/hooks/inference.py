@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import wraps
 from threading import RLock, get_ident
 from typing import Any, Generic, TypeVar
 
@@ -40,7 +39,6 @@ def in_this_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
     """
     thread = get_ident()
 
-    @wraps(hook)
     def guarded(*args: Any, **kwargs: Any) -> Any:
         return hook(*args, **kwargs) if runs_for(thread) else None
 
@@ -156,15 +154,17 @@ class Snapshot:
     def __init__(self, module: nn.Module) -> None:
         self._holders: list[tuple[nn.Module, dict, dict, _Settings]] = []
         configs: dict[int, Any] = {}
+        integers: list[nn.Parameter] = []
         for m in module.modules():
             attributes = m.__dict__
+            mine = (p for p in m._parameters.values() if p is not None)
+            integers += [p for p in mine if not p.is_floating_point()]
             if not m._modules and not m._buffers and type(m).__module__.startswith("torch.nn."):
                 continue  # layers defined by torch do not change themselves
             self._holders.append((m, dict(m._modules), dict(m._buffers), _Settings(attributes)))
             config = attributes.get("config")
             if config is not None and hasattr(config, "__dict__"):
                 configs[id(config)] = config
-        integers = (p for p in module.parameters() if not p.is_floating_point())
         self._packed = [_Packed(p) for p in integers if not p.is_meta]
         self._configs = [(config, _Settings(config.__dict__)) for config in configs.values()]
 
@@ -271,9 +271,9 @@ def _is_compiled(module: nn.Module) -> bool:
 
 
 @contextmanager
-def eager(module: nn.Module) -> Iterator[None]:
-    """Run compiled parts of the module uncompiled inside the block, so that hooks apply."""
-    if not any(map(_is_compiled, module.modules())):
+def eager(parts: Iterable[nn.Module]) -> Iterator[None]:
+    """Run modules that are compiled uncompiled inside the block, so that hooks apply."""
+    if not any(map(_is_compiled, parts)):
         yield
         return
     with torch.compiler.set_stance("force_eager"):
@@ -302,13 +302,14 @@ def inference(module: nn.Module) -> Iterator[None]:
     Changes that the module makes to itself as it runs are reverted as well. An interrupt waits for
     the next layer, the next run or the end of the block.
     """
-    keeping = [m for m in module.modules() if _KEPT in m.__dict__]
+    parts = tuple(module.modules())
+    keeping = [m for m in parts if _KEPT in m.__dict__]
     handles = [m.register_forward_hook(in_this_thread(_let_go)) for m in keeping]
     try:
         with (
             unchanged(module),
-            eager(module),
-            _training.off(module.modules()),
+            eager(parts),
+            _training.off(parts),
             lent_weights(module),
         ):
             yield
