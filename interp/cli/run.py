@@ -242,7 +242,7 @@ class Run:
 
     def _call(self) -> None:
         arguments = self.arguments()
-        with finishing():  # steps that are not kept go once their result is written
+        with finishing(keep="resume" in self.values):  # where a folder for them is offered
             returned = self.declared.function()(**arguments)
             results = []
             try:

@@ -31,8 +31,7 @@ def rows_to_parquet(
 ) -> Iterator[bytes]:
     """Yield the pieces of a Parquet file of named bytes, with texts in its metadata.
 
-    Each value is asked for twice, so that few are in memory at once. Names without one are left
-    out.
+    Each value is asked for twice, so that few are in memory; names without one are left out.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -169,9 +169,10 @@ class Steps:
 
 
 @contextlib.contextmanager
-def finishing() -> Iterator[None]:
+def finishing(*, keep: bool = False) -> Iterator[None]:
     """Finish the steps opened inside the block at its end, unless it raises.
 
+    With `keep` temporary ones are kept too, for another run of the same.
     Nested inside another such block this does nothing: the outer one finishes the steps.
     """
     opened: list[Steps] = []
@@ -181,7 +182,7 @@ def finishing() -> Iterator[None]:
     finally:
         _open.reset(token)
     for steps in opened:
-        steps.finish(keep=not steps.temporary)
+        steps.finish(keep=keep or not steps.temporary)
 
 
 def _inode(path: Path) -> tuple[int, ...] | None:

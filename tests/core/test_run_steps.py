@@ -109,8 +109,10 @@ def test_temporary_rows_go_with_the_end_of_their_run(tmp_path) -> None:
         temporary().add({"b": b"2"})
         raise KeyboardInterrupt
     assert (finished(tmp_path), unfinished(tmp_path)) == ({"a": b"1"}, {"b": b"2"})
-    with finishing():
-        assert temporary().find("ab") == {"a": b"1", "b": b"2"}
+    for keep in (True, False):
+        with finishing(keep=keep):
+            assert temporary().find("ab") == {"a": b"1", "b": b"2"}
+        assert finished(tmp_path) == ({"a": b"1", "b": b"2"} if keep else {})
     assert not list(tmp_path.iterdir())
 
 

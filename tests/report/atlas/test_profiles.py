@@ -162,9 +162,23 @@ def test_the_command_profiles_a_model_on_a_corpus(tmp_path: Path) -> None:
     assert run.exit_code == 0, run.output
     assert "What its heads do on c.jsonl" in out.read_text(encoding="utf-8")
     assert (tmp_path / "kept" / "planted-induction" / "profile.json").is_file()
+    assert [*(tmp_path / "kept").rglob("*.profile.*.parquet")]  # for another run of the atlas
     alone = CliRunner().invoke(main, ["atlas", str(tmp_path / "kept"), "--corpus", "x"])
     assert alone.exit_code
     assert "--corpus needs a MODEL" in alone.output + alone.stderr
+
+
+def test_a_whole_profile_leaves_no_steps_behind(tmp_path: Path) -> None:
+    ids = np.random.default_rng(0).integers(1, 20, (8, 24)).tolist()
+    (tmp_path / "c.jsonl").write_text("\n".join(json.dumps({"text": [0, *x]}) for x in ids))
+    asked = ["profile", "planted:induction", "--corpus", str(tmp_path / "c.jsonl")]
+    asked += ["-o", str(tmp_path / "out")]
+    for more in (["--set", "effects=false"], []):  # the second run goes on from the first
+        run = CliRunner().invoke(main, [*asked, *more], catch_exceptions=False)
+        assert run.exit_code == 0, run.output
+        kept = [*(tmp_path / "out" / "kept").rglob("*.profile.*.parquet")]
+        assert bool(kept) == bool(more)
+    assert (tmp_path / "out" / "planted-induction" / "profile.json").is_file()
 
 
 def test_the_table_of_heads_has_their_sentences() -> None:
