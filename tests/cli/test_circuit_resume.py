@@ -119,9 +119,9 @@ def test_a_search_that_is_killed_again_and_again_goes_on(run, tmp_path) -> None:
 
 def test_what_is_found_is_not_searched_again(run, monkeypatch, tmp_path) -> None:
     first, in_all = counting(run, *QUICK, "-o", tmp_path)
-    # what was found, its smallest set, that set and the first nodes on other pairs; the evaluation
-    assert len(list((tmp_path / "kept").glob("*.steps.*.parquet"))) == 4
-    assert len(list((tmp_path / "kept").glob("*.coalitions.*.parquet"))) == 1
+    # what was found, its smallest set; that set, the first nodes and all sizes on other pairs
+    assert len(list((tmp_path / "kept").glob("*.steps.*.parquet"))) == 5
+    assert not list((tmp_path / "kept").glob("*.coalitions.*.parquet"))
     assert not (tmp_path / "kept" / "unfinished.sqlite").exists()
     from interp.circuits.methods import exact_patching
 
