@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from sampled import PARTS, part_of
 
 # The test command starts several processes. With torch's default of one thread per core in each,
 # the threads wait for each other and the suite is several times slower. torch reads these
@@ -52,6 +53,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--case", default="", help="A,B: of tests over many cases, those with A or B in their name"
     )
+    parser.addoption(
+        "--part",
+        choices=[*map(str, range(PARTS)), "all"],
+        default="all",
+        help="a part of the files",
+    )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the files of other parts."""
+    asked = config.getoption("--part")
+    if asked == "all" or not collection_path.name.startswith("test_"):
+        return None
+    return part_of(collection_path) != int(asked) or None
 
 
 def pytest_configure(config: pytest.Config) -> None:

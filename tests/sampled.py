@@ -1,15 +1,25 @@
-"""Sweeps over many cases, of which `.ci/run` tries a sample, and `.ci/exhaustive` the others."""
+"""What `.ci/run` tries a part of, and `.ci/exhaustive` all: the second tier, sweeps over cases."""
 
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
+ROOT = Path(__file__).parents[1]
+PARTS, EVEN = 5, 124
+"""Parts of the test files, and a start of their checksums with which parts take about as long."""
 EVERY = 3
 Case = TypeVar("Case")
+
+
+def part_of(path: Path) -> int:
+    """Return the part of a test file, which depends on its name alone."""
+    return zlib.crc32(path.relative_to(ROOT).as_posix().encode(), EVEN) % PARTS
 
 
 def sampled(cases: Iterable[Any], always: Collection[Any] = (), every: int = EVERY) -> list[Any]:

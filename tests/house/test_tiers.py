@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 from house import tiers
 from house.tiers import LONG, ROOT, first_tier, later, listed, mutants_tests, together
-from sampled import sampled
+from sampled import PARTS, part_of, sampled
 
 
 @cache
@@ -51,6 +53,32 @@ def test_the_list_is_read_as_it_is_written(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(tiers, "SECOND", tmp_path / "list")
     tiers.SECOND.write_text(tiers.text_of(tests), encoding="utf-8")
     assert listed() == tests
+
+
+def test_the_parts_of_the_second_tier_are_those_from_which_the_check_chooses() -> None:
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    parts = [part_of(path) for path in files]
+    assert {*parts} == set(range(PARTS))
+    assert min(map(parts.count, range(PARTS))) > len(files) / PARTS / 2
+    check = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert f"commit % {PARTS}" in check
+    assert f"of 0 to {PARTS - 1}" in check
+
+
+@pytest.mark.slow
+def test_the_files_of_a_part_are_collected_and_no_others() -> None:
+    words = ["-q", "-p", "no:cacheprovider", "--collect-only", "--part", "2", "tests/house"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    files = {ROOT / line.partition("::")[0] for line in done.stdout.splitlines() if "::" in line}
+    assert files == {
+        path for path in (ROOT / "tests" / "house").glob("test_*.py") if part_of(path) == 2
+    }
 
 
 def test_a_sample_of_a_sweep_is_in_the_second_tier_and_the_rest_is_exhaustive() -> None:
