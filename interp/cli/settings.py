@@ -41,6 +41,16 @@ class Setting(click.Option):
             return values if self.multiple else values[-1], ParameterSource.COMMANDLINE
         return super().consume_value(ctx, {})
 
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        """Read a value, and say it plainly if one that is true or false is neither."""
+        try:
+            return super().type_cast_value(ctx, value)
+        except click.BadParameter as error:
+            if self.type is not click.BOOL:
+                raise
+            known = f"give true or false, and each setting a --set of its own, not {value!r}"
+            raise click.BadParameter(known, ctx, self) from error
+
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return the setting as it is typed after `--set`, with its help."""
         record = super().get_help_record(ctx)

@@ -74,6 +74,11 @@ class DocumentCorpus:
             if isinstance(item, os.PathLike):
                 yield from documents_of(Path(item), self.field)
             elif isinstance(item, str):
+                if len(item) < 256 and os.path.isfile(item):
+                    raise PromptError(
+                        f"text {at} of the corpus is the name of a file, {item!r}; give "
+                        f"Path({item!r}) to read it"
+                    )
                 yield Document(f"text {at}", item)
             elif is_chat(item):
                 yield Document(f"chat {at}", chat=tuple(item))

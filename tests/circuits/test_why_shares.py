@@ -306,6 +306,8 @@ def test_prompts_of_several_lengths_and_predicates_are_averaged_by_prompt() -> N
     assert found.pairs["L1H1"] == (10, 5)
     alone = [qk_shares(model, "L1H1", [x], at=two_back) for x in ids]
     assert np.allclose(found.per_prompt, np.hstack([x.per_prompt for x in alone]), atol=1e-6)
+    typed = qk_shares(model, "L1H1", [ids[0]], at=[(5, 3), (-1, 0)])
+    assert "at query:key 5:3, -1:0 of 1 prompt" in repr(typed)
     both = found.compare(qk_shares(model, "L1H1", ids, at=two_back))
     assert np.allclose(both.to_pandas()["score"], 0)
     side = found.side("key")

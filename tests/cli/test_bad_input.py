@@ -55,6 +55,14 @@ def test_a_device_that_is_not_there(errors, llama_folder) -> None:
     assert "this machine has cpu" in told
 
 
+def test_two_settings_behind_one_set_are_refused_plainly(run, llama_folder) -> None:
+    result = run("profile", llama_folder, "--set", "effects=false,n_documents=8")
+    assert result.exit_code == 2
+    assert "give true or false, and each setting a --set of its own" in result.stderr
+    number = run("profile", llama_folder, "--set", "n_documents=x")
+    assert "'x' is not a valid integer" in number.stderr
+
+
 @pytest.mark.parametrize("args", [("--metrc", "x"), ("--batch-size", "0"), ("--null", "nothing")])
 def test_options_that_do_not_exist_are_usage_errors(run, llama_folder, args) -> None:
     result = run("score", llama_folder, *args)

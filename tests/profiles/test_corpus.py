@@ -118,6 +118,9 @@ def test_missing_and_empty_sources_are_refused(tmp_path: Path) -> None:
         _ = [*DocumentCorpus(tmp_path)]
     with pytest.raises(PromptError, match="corpus is empty"):
         DocumentCorpus([])
+    (tmp_path / "text.txt").write_text("one two")
+    with pytest.raises(PromptError, match=r"name of a file.*give Path"):
+        _ = [*DocumentCorpus(["some text", str(tmp_path / "text.txt")])]
 
 
 def test_windows_are_random_and_say_where_they_begin(corpus_model: interp.Model) -> None:

@@ -93,6 +93,13 @@ class QKShares(Result):
     def __len__(self) -> int:
         return len(self.layers)
 
+    @property
+    def places(self) -> str:
+        """The positions in words, or as pairs of query and key."""
+        if self.at[:1].isalpha():
+            return f"{self.at} positions"
+        return "query:key " + self.at.replace(",", ":").replace(" ", ", ")
+
     def _facts(self) -> Mapping[str, Any]:
         return {"metric": f"qk_shares:at={self.at}", "unit": "attention score"}
 
@@ -202,7 +209,7 @@ class QKShares(Result):
         ]
         what = "relative to the visible keys" if value == "relative" else "as they add to the score"
         name = self.names[0] if len(self) else "no head"
-        title = f"Terms of {name} in {self.model} at {self.at} positions, {what}"
+        title = f"Terms of {name} in {self.model} at {self.places}, {what}"
         return signed_map(table, title=title, unit="score").update_layout(
             xaxis={"title": "key side written by"},
             yaxis={"title": "query side written by", "autorange": "reversed"},
@@ -215,7 +222,7 @@ class QKShares(Result):
             for r in first.to_dict("records")
         )
         return (
-            f"QKShares({', '.join(self.names)} of {self.model} at {self.at} positions of "
+            f"QKShares({', '.join(self.names)} of {self.model} at {self.places} of "
             f"{self.per_prompt.shape[1]} prompts: {len(self)} terms{best} relative to the keys)"
         )
 
@@ -256,7 +263,7 @@ def qk_shares_part(found: QKShares) -> FoundPart:
             for r in rows.head(ON_CARD).to_dict("records")
         )
         notes[name] = (
-            f"Why it attends ({found.at} positions): query side x key side {text}, of a score of "
+            f"Why it attends ({found.places}): query side x key side {text}, of a score of "
             f"{whole['relative'].sum():+.3g} relative to the visible keys"
         )
     frame: Any = pd.concat(tables, ignore_index=True)
@@ -282,7 +289,7 @@ def qk_shares_part(found: QKShares) -> FoundPart:
     return result_part(
         found,
         "shares",
-        f"Why heads attend: {found.at} positions",
+        f"Why heads attend: {found.places}",
         f"The attention scores of {len(found.names)} heads on {found.per_prompt.shape[1]} "
         f"prompts as sums over pairs of upstream writers; the first {IN_TABLE} terms of each by "
         f"what they add relative to the visible keys.{best}",

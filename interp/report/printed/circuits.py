@@ -151,10 +151,9 @@ def _summary_of(found: QKShares, top: int) -> str:
     frame = found.wide()
     whole = f"{frame['score'].sum():+.3f} ({frame['relative'].sum():+.3f} relative to the keys)"
     n = sum(1 for x in found.pairs[name] if x)
-    at = f"{found.at} positions" if found.at[:1].isalpha() else f"query,key {found.at}"
     pairs = with_noun(sum(found.pairs[name]), "pair")
     return (
-        f"{name} of {found.model}: score {whole} at {at} of {with_noun(n, 'prompt')} "
+        f"{name} of {found.model}: score {whole} at {found.places} of {with_noun(n, 'prompt')} "
         f"({pairs} of query and key); the terms sum to it "
         f"{within(found.errors[name], abs(frame['score']).max())}\n{aligned_table(table)}"
     )
