@@ -3,6 +3,8 @@
     pip install pytest-cov
     python tests/house/tiers.py            runs the tests and writes the list
     python tests/house/tiers.py --dry-run  only says how many tests that are, and their time
+    python tests/house/tiers.py --first    chooses among the tests of today's first tier, and adds
+                                           those of the others to the list that take .3 s or more
 
 The tests without the marks `slow` and `gpu` run once under branch coverage, one context per test.
 The first tier is a cheapest set that reaches every line and branch of a function that any of them
@@ -47,6 +49,8 @@ HEAD = """\
 """
 LONG = 5
 """Seconds of processor time; the cases of a test that take more are chosen one by one."""
+QUICK = 0.3
+"""Seconds of processor time of a test below which it stays in the first tier."""
 OF_FILES = 15
 """Seconds of processor time that a test of files and texts may take in the first tier."""
 
@@ -79,14 +83,14 @@ def function(test: str) -> str:
     return test.partition("[")[0]
 
 
-def measured(folder: Path) -> None:
-    """Run the tests once, with branches and processor time of each."""
+def measured(folder: Path, marks: str) -> None:
+    """Run the tests with these marks once, with branches and processor time of each."""
     settings = folder / "settings"
     settings.write_text(SETTINGS.format(folder / "coverage"))
     words = f"-q -n 2 -p house.tiers --cov --cov-context=test --cov-config={settings} --cov-report="
     words += f" --deselect {WITHOUT_RIGHTS}"
     subprocess.run(
-        [sys.executable, "-m", "pytest", *words.split(), "-m", "not slow and not gpu"],
+        [sys.executable, "-m", "pytest", *words.split(), "-m", marks],
         cwd=ROOT,
         env=os.environ | {COSTS: str(folder), "PYTHONPATH": str(ROOT / "tests")},
         check=False,
@@ -198,6 +202,15 @@ def text_of(tests: Iterable[str]) -> str:
     return HEAD + "".join("\n".join([file, *names]) + "\n" for file, names in by_file.items())
 
 
+def added(seconds: dict[str, float], chosen: set[str]) -> list[str]:
+    """Name the tests that are listed besides those of today: not chosen, and not quick."""
+    costs: dict[str, float] = defaultdict(float)
+    for test, cost in seconds.items():
+        costs[function(test)] += cost
+    quick = {test for test in seconds if costs[function(test)] < QUICK}
+    return sorted({*later(seconds, chosen | quick), *listed()})
+
+
 def mutants_tests() -> set[str]:
     """Return the tests that the mutants need."""
     sys.path[:0] = [str(ROOT)]
@@ -206,7 +219,7 @@ def mutants_tests() -> set[str]:
     return {test for one in MUTANTS for test in one.tests}
 
 
-def write(folder: Path, *, dry_run: bool) -> None:
+def write(folder: Path, *, first: bool, dry_run: bool) -> None:
     """Choose the first tier from measurements in a folder, and write the list of the others."""
     reached, seconds = together(branches(folder), costs(folder))
     chosen = first_tier(reached, seconds, mutants_tests())
@@ -216,16 +229,19 @@ def write(folder: Path, *, dry_run: bool) -> None:
         f"{cost:.1f} of {whole:.1f} minutes of processor time"
     )
     if not dry_run:
-        SECOND.write_text(text_of(later(seconds, chosen)), encoding="utf-8")
+        others = added(seconds, chosen) if first else later(seconds, chosen)
+        SECOND.write_text(text_of(others), encoding="utf-8")
 
 
 def main(words: list[str]) -> None:
     """Measure in a folder of its own, or read the measurements of the folder that is named."""
     folders = [Path(word) for word in words if not word.startswith("-")]
+    first = "--first" in words
     with TemporaryDirectory() as name:
         if not folders:
-            measured(Path(name))
-        write(folders[0] if folders else Path(name), dry_run="--dry-run" in words)
+            measured(Path(name), "first" if first else "not slow and not gpu")
+        folder = folders[0] if folders else Path(name)
+        write(folder, first=first, dry_run="--dry-run" in words)
 
 
 if __name__ == "__main__":
