@@ -19,6 +19,7 @@ from interp.cli.stopping import INTERRUPTED
 from interp.cli.wrapping import print_rows, print_text
 from interp.cli.written import as_given
 from interp.core.errors import StoreError
+from interp.core.memory import return_freed
 from interp.core.result_folder import folder_for, model_folder
 from interp.core.steps import finishing
 from interp.model.loading import Loading, source_labels
@@ -244,6 +245,7 @@ class Run:
         arguments = self.arguments()
         with finishing(keep="resume" in self.values):  # where a folder for them is offered
             returned = self.declared.function()(**arguments)
+            return_freed()
             results = []
             try:
                 for group in returned if isinstance(returned, Iterator) else [returned]:
@@ -277,6 +279,7 @@ class Run:
     def _save(self, result: Any, folder: Path, files: Sequence[str]) -> None:
         for file in files:
             result.save(folder / file)
+            return_freed()  # a file takes several times its size
         self.voice.note(f"{folder}: {', '.join(files)}")
 
     def say(self, text: str) -> None:

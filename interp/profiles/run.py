@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from interp.core.errors import OptionError, UnknownName
+from interp.core.memory import return_freed
 from interp.core.shards import Shard
 from interp.core.tokens import words
 from interp.model.content import model_provenance
@@ -205,6 +206,7 @@ def profile(
     )
     whole = JudgedRows.joined(judged, [i for group in groups for i in group])
     del sums, judged
+    return_freed()
     measured = measure_effects(
         look,
         windows,
