@@ -223,7 +223,6 @@ NO_METHODS = {
         "aumann_shapley",
         "leave_one_out",
         "shapley",
-        "shapley_per_layer",
         "truncated_shapley",
     },
     "interp.syntax": {"read_conllu", "read_labelled_texts", "read_pairs", "topic_texts"},

@@ -27,7 +27,7 @@ from .pruning.search import search_curves
 from .responsibilities import head_responsibilities
 from .retrieval_task import retrieval_problem, retrieval_problem_task
 from .shapley_values.banzhaf import banzhaf
-from .shapley_values.scores import shapley, shapley_per_layer
+from .shapley_values.scores import shapley
 from .shapley_values.truncated import truncated_shapley
 from .steering.dose import steer
 from .steering.function_vectors import find_function_vector
@@ -75,7 +75,6 @@ __all__ = [
     "save_pruned",
     "search_curves",
     "shapley",
-    "shapley_per_layer",
     "steer",
     "truncated_shapley",
     "tucker_loss",

@@ -15,7 +15,6 @@ from interp.causal.pairs import exact_interactions, sampled_interactions
 from interp.causal.shapley_values.banzhaf import banzhaf_exact, banzhaf_sampled
 from interp.causal.shapley_values.exact import exact_values, shapley_weights
 from interp.causal.shapley_values.gaussian_process import _of_products, _prior, fit_process, kernel
-from interp.causal.shapley_values.layers import Subgame
 from interp.causal.shapley_values.permutations import permutation_values
 from interp.causal.shapley_values.surrogate import surrogate_values
 from interp.causal.shapley_values.truncated import truncated_values
@@ -351,16 +350,6 @@ def test_truncation_converges_to_something_else():
     w = [1.0, 2.0, 3.0, 4.0]
     part = truncated_values(additive(w), max_evaluations=4000)
     np.testing.assert_allclose(part.score, np.array(w) / 2, atol=5 * part.sampling_sem.max())
-
-
-def test_part_of_the_players_may_play():
-    game, _, q = quadratic(5)
-    found = exact_values(Subgame(game, [1, 3]))
-    whole = torch.ones(3, 5)
-    whole[1, 1] = whole[2, 3] = 0
-    v = game.values(whole).numpy()
-    np.testing.assert_allclose(found.per_prompt[0], v[0] - v[1] - q[1, 3] / 2, atol=1e-12)
-    np.testing.assert_allclose(found.per_prompt[1], v[0] - v[2] - q[1, 3] / 2, atol=1e-12)
 
 
 @pytest.mark.parametrize(

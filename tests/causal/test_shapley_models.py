@@ -18,7 +18,6 @@ from interp.causal import (
     loss,
     repeats_task,
     shapley,
-    shapley_per_layer,
     truncated_shapley,
 )
 from interp.causal.game.game import Game
@@ -134,27 +133,17 @@ def test_sampled_values_equal_exact_ones_within_their_errors(method):
     assert found.notes["sampling_sem"] == found.sampling_sem.max()
 
 
-def test_the_layers_alone_are_games_of_their_own():
+def test_the_heads_of_a_layer_alone_are_a_game_with_the_others_active():
     model, task = tiny()
-    told = []
-    found = shapley_per_layer(
-        model, task, heads=["L0H0", "L0H1", "L2H3", "L2H4"], progress=lambda *x: told.append(x)
-    )
+    found = shapley(model, task, heads=["L0H0", "L0H1"])
     game = Game(model, task, heads=["L0H0", "L0H1", "L2H3", "L2H4"])
-    gates = torch.ones(6, 4)
-    for row, out in enumerate([[0], [1], [0, 1], [2], [3], [2, 3]]):
+    gates = torch.ones(3, 4)
+    for row, out in enumerate([[0], [1], [0, 1]]):
         gates[row, out] = 0
-    v, clean = game.values(gates), game.clean
-    for first, rows in ((0, v[:3]), (2, v[3:])):
-        a, b, both = rows
-        want = ((a - clean) + (both - b)) / 2  # a loss
-        np.testing.assert_allclose(found.per_prompt[first], want, atol=1e-5)
-        pair = found.per_prompt[first] + found.per_prompt[first + 1]
-        np.testing.assert_allclose(pair, both - clean, atol=1e-5)
-    assert abs(found.notes["efficiency_gap"]) < 1e-9
-    assert told[-1][1:] == (4, 4)
-    with pytest.raises(OptionError, match="players within a layer"):
-        shapley_per_layer(model, task, players={"a": ["L0H0", "L1H0"], "b": ["L2H0"]})
+    (a, b, both), clean = game.values(gates), game.clean
+    want = ((a - clean) + (both - b)) / 2  # a loss
+    np.testing.assert_allclose(found.per_prompt[0], want, atol=1e-5)
+    np.testing.assert_allclose(found.per_prompt.sum(0), both - clean, atol=1e-5)
 
 
 def test_auto_takes_what_the_budget_allows():

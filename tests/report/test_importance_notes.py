@@ -28,7 +28,6 @@ def importances(planted_bystander, bystander_repeats):
         "surrogate": causal.shapley(
             planted_bystander, bystander_repeats, method="surrogate", **sampled
         ),
-        "per layer": causal.shapley_per_layer(planted_bystander, bystander_repeats),
         "banzhaf": causal.banzhaf(planted_bystander, bystander_repeats, heads=HEADS),
         "truncated": causal.truncated_shapley(planted_bystander, bystander_repeats, heads=HEADS),
         "gradients": causal.aumann_shapley(
@@ -65,7 +64,6 @@ def test_the_sentences_say_what_the_notes_say(importances) -> None:
         f"14 sets of heads were run; the sampling error is at most {sem:.4g} nats/token"
         in (told["surrogate"])
     )
-    assert "the values of each layer add up" in told["per layer"]
     gap = abs(importances["banzhaf"].notes["efficiency_gap"])
     assert (
         f"need not add up to this; they differ from it by up to {gap:.4g} nats/token"

@@ -81,12 +81,6 @@ METHODS: dict[str, Question] = {
         "(Shapley)? Contributions add up; redundant heads share the credit.",
         "contributed",
     ),
-    "shapley_per_layer": Question(
-        "shapley_per_layer(model, task)",
-        "What does this head contribute to its layer, with all other layers intact (Shapley)? "
-        "Misses redundancy with heads of other layers.",
-        "contributed",
-    ),
     "banzhaf": Question(
         "banzhaf(model, task)",
         "What does this head add to a random half of the others (Banzhaf)? Like Shapley without "

@@ -189,56 +189,6 @@ def shapley_of(
     )
 
 
-@takes_model
-@finishing()
-def shapley_per_layer(
-    model: Model,
-    task: Task,
-    *,
-    kind: str = "zero",
-    progress: Progress | None = None,
-    **options: Any,
-) -> Importance:
-    """Compute exact Shapley values of the heads of each layer, with other layers intact.
-
-    Each attention is a separate game, whose values add up to the damage of removing all its heads.
-    It shares the credit inside a layer; interactions between layers are not included, so values of
-    different layers must not be added. It takes 2^heads coalitions per layer, at most 2^16.
-
-    Args:
-        model: the model.
-        task: the task to measure.
-        kind: see `shapley`.
-        progress: see `Progress`.
-        **options: options of `Game`.
-
-    Raises:
-        OptionError: one layer has more than 16 players, or players span layers.
-
-    Cost: 2^heads coalitions of each layer.
-
-    Null: none.
-
-    Not for: comparing layers: each layer is a separate game, and values of two layers must not be
-    added.
-
-    Reference: Shapley 1953; this project's games of layers.
-    """
-    from interp.causal.shapley_values.layers import layer_values
-
-    game = Game(model, task, kind=kind, **options)
-    solution = layer_values(game, progress=progress)
-    return as_importance(
-        game,
-        solution,
-        summary="shapley_per_layer",
-        options={"method": "exact"},
-        made_by="interp.causal.shapley_per_layer",
-        notes={},
-        null=None,
-    )
-
-
 def chosen_method(method: ShapleyMethod, n: int, max_evaluations: int | None) -> ShapleyMethod:
     """Return the method that "auto" selects."""
     if method not in METHODS:

@@ -14,8 +14,6 @@ LEFT_OUT = ("efficiency_gap_before",)
 _NOTHING = "below 1e-9"
 # Sum of a method's values, if it differs from the joint effect of all heads.
 _SUMS = {
-    "shapley_per_layer": "the values of each layer add up to the joint effect of its heads with "
-    "other layers intact",
     "banzhaf": "Banzhaf values need not add up to this",
     "truncated_shapley": "values of this method need not add up to this",
 }
