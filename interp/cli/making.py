@@ -20,7 +20,9 @@ from typing import Any, Literal
 import click
 
 import interp.report.presenters  # noqa: F401  registers the printed form of tables of heads
+from interp.cli.context import COMMAND
 from interp.cli.inputs import INPUTS
+from interp.cli.last_time import LastTime
 from interp.cli.loading import DEBUG_OPTION, FURTHER, LOADING, loading_of
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
@@ -192,12 +194,16 @@ def _made(
             values.pop("rows", None),
             _given(declared, values),
         )
-        with nullcontext() if alone else voice.opening(run.announced()):
+        context = click.get_current_context()
+        last = LastTime(context.meta.get(COMMAND, ()))
+        with nullcontext() if alone else voice.opening(run.announced() + last.told()):
             run.check()
             import_first(lent.imports, lent.session)
             code = run.go()
         if code:
-            click.get_current_context().exit(code)
+            context.exit(code)
+        if not alone:
+            last.keep()
 
     loads = [DEBUG_OPTION] if alone else [*LOADING, *(FURTHER[name] for name in loading)]
     return MadeCommand(

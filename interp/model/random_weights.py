@@ -76,7 +76,7 @@ def random_init(
 
 def null_folder() -> Path:
     """Return the user's folder of kept nulls."""
-    from interp_kernels.verdicts import cache_folder
+    from interp_kernels.folders import cache_folder
 
     return cache_folder("nulls")
 

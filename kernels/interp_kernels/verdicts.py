@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from interp_kernels.folders import cache_folder
+
 if TYPE_CHECKING:
     from interp_kernels.problem import Attention
     from interp_kernels.self_test import SelfTest
@@ -48,16 +50,6 @@ class Width:
         """Return it in words."""
         kind = str(self.dtype).removeprefix("torch.")
         return f"{self.head} heads, {self.kv_head} of keys, {self.d} and {self.d_v} wide, {kind}"
-
-
-def cache_folder(name: str) -> Path:
-    """Return a folder of the user's cache, whose files may be deleted at any time.
-
-    It is in `interp` of `$XDG_CACHE_HOME`, or of `~/.cache` where that is not set.
-    """
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    home = Path(cache) if os.path.isabs(cache) else Path("~/.cache").expanduser()
-    return home / "interp" / name
 
 
 def verdict_folder() -> Path:
