@@ -12,6 +12,7 @@ from interp.cache import windows as module
 from interp.cache.cards import usual_prompts
 from interp.cache.losses import CutLosses, require_longer, token_losses
 from interp.cache.windows import KVHead, Window, cut_cache, kv_heads, window_mask
+from interp.causal.game.verify import reuse_of
 from interp.core.errors import OptionError, UnknownName
 from interp.core.prompts import Prompts
 
@@ -150,6 +151,7 @@ def test_losses_of_several_cuts_are_those_of_each_alone(name, loaded) -> None:
 def test_layers_below_a_cut_run_once_for_all_cuts(loaded, monkeypatch) -> None:
     model = loaded("llama")
     losses, calls = CutLosses(model, Prompts((some_ids(model),))), [0] * len(model.sites)
+    reuse_of(model)  # which runs the model to test what may be left out
     modules = dict(model.module.named_modules())
     for at, site in enumerate(model.sites):
         forward = modules[site.module].forward
