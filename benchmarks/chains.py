@@ -26,6 +26,7 @@ from typing import Any
 
 from benchmarks.attention import peak_of
 from benchmarks.long_contexts_rooms import ids_of, model_of
+from benchmarks.retrieval_problem import table
 
 CHAINS = (2_000, 8_000, 30_000)
 DOCUMENTS = (8_192, 32_768)
@@ -220,11 +221,6 @@ def part_story(folder: str) -> dict[str, Any]:
     found["agreement"] = anchors.agreement().to_dict("records")
     found["model"] = Path(folder).name
     return found
-
-
-def table(rows: list[list[str]]) -> list[str]:
-    head, *rest = ["| " + " | ".join(r) + " |" for r in rows]
-    return [head, "|---|" + "---:|" * (len(rows[0]) - 1), *rest, ""]
 
 
 def judged_table(one: dict[str, Any]) -> list[str]:

@@ -7,11 +7,11 @@
     python benchmarks/paper_claims.py --update       puts results into this repository
 
 Results go into a folder of the user's, a file for each claim (`--out`). A claim is a sentence of
-`interp/core/literature.toml`; its test stands in `benchmarks/papers`. With `--update` they go to
-`paper_claims.json`, and from there to docs/literature.md; the verdict goes into the entry of the
-claim, too; what is tested then is what has no result of the present code. A number's side and bound
-are written in the test before it is run; a claim holds where the whole 95 % interval of each of its
-numbers is on the claimed side of its bound.
+`interp/core/literature.toml`; its test stands in `benchmarks/papers` and returns numbers, whose
+words, sides and bounds are written in `paper_claims.json` before it is run. With `--update` results
+go there, too, and from there to docs/literature.md; the verdict goes into the entry of the claim;
+what is tested then is what has no result of the present code. A claim holds where the whole 95 %
+interval of each of its numbers is on the claimed side of its bound.
 """
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ from interp.core.literature import find_papers  # noqa: E402
 from training.alike import NOW, TRAINING  # noqa: E402
 
 OUT = curves.KEPT.parent
-DIGITS = ".7g"  # keeps the ends of intervals apart
 
 
 def processor() -> float:
@@ -66,14 +65,19 @@ def tested(claim: Claim) -> Tested:
     return Tested(claim.models, findings, round(seconds, 2), round(training, 2), claim.code)
 
 
-def keep(title: str, result: Tested) -> None:
-    """Put one result into the repository, beside what other runs put there meanwhile."""
-    with MEASURED.open("rb") as lock:
+def keep(title: str, result: Tested, out: Path | None) -> Path:
+    """Put one result into a folder, or into the repository beside what other runs put there."""
+    file = MEASURED if out is None else file_of(title, out)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+    with file.open("rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        kept = json.loads(MEASURED.read_text(encoding="utf-8"))
-        kept[title] = result.as_json()
-        write_atomically(MEASURED, as_json(dict(sorted(kept.items())), DIGITS).encode())
-        write_atomically(ENTRIES, with_verdict(title, result.verdict, result.models).encode())
+        kept = json.loads(file.read_text(encoding="utf-8") or "{}") | {title: result.as_json()}
+        # seven digits keep the ends of intervals apart
+        write_atomically(file, as_json(dict(sorted(kept.items())), ".7g").encode())
+        if out is None:
+            write_atomically(ENTRIES, with_verdict(title, result.verdict, result.models).encode())
+    return file
 
 
 def file_of(title: str, out: Path) -> Path:
@@ -118,14 +122,7 @@ def main() -> int:
             traceback.print_exc()
             failed.append(claim.title)
             continue
-        where = MEASURED if out is None else file_of(claim.title, out)
-        if out is None:
-            keep(claim.title, result)
-        else:
-            out.mkdir(parents=True, exist_ok=True)
-            kept = {claim.title: result.as_json()}
-            write_atomically(where, as_json(kept, DIGITS).encode())
-        print(f"{claim.title}\n{result}\n(in {where})\n", flush=True)
+        print(f"{claim.title}\n{result}\n(in {keep(claim.title, result, out)})\n", flush=True)
     for name, error in BROKEN.items():
         print(f"benchmarks/papers/{name}.py cannot be imported:\n{error}", file=sys.stderr)
     for why, titles in (

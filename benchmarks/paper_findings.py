@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from functools import cache
+from itertools import cycle
 from math import isnan, nan
 from pathlib import Path
 from typing import Any
@@ -32,10 +33,10 @@ FALSE, NOT_LEARNED, DEPENDS = "did not hold", "not learned here", "depends on th
 NOT_TESTABLE = "not testable here"
 ERROR = 0.05  # p value below which a number is off its bound: what its 95 % interval says
 MOST = 100_000  # units that a claim might be decided with
-LEAST = 3  # units of a mean, if the words of its samples begin with no number
 HOSTS = 3  # trained models that a verdict on a claim about trained models needs
 # the worst verdict of numbers that are all needed comes first
 ORDER = (FALSE, NOT_LEARNED, "undecided", "held")
+WORDS = ("what", "unit", "side", "bound", "samples")  # of a number: written by hand
 BEHIND = 2.0  # nats behind its bound at which a form of attention has not learned its tasks
 
 
@@ -111,7 +112,7 @@ class Finding:
     def units(self) -> int:
         """Number of independent units: the first word of the samples."""
         count = re.match(r"[\d,]+", self.samples)
-        return int(count[0].replace(",", "")) if count else LEAST
+        return int(count[0].replace(",", "")) if count else 0
 
     @property
     def _is_mean(self) -> bool:
@@ -217,10 +218,20 @@ class Tested:
         return float(np.minimum(1.0, least * len(numbers)))
 
     def as_json(self) -> dict[str, Any]:
-        """Return what `tested_from` reads."""
-        each = [asdict(x) for x in self.findings]
-        found = [{k: v for k, v in x.items() if v != "" and v is not True} for x in each]
-        return asdict(self) | {"findings": found}
+        """Return what `tested_from` reads: the words of each number once, and what was found.
+
+        Words that are others on some trained model stand beside its number.
+        """
+        own = self.findings[: len(self.findings) // len(self.by_host)]  # of one model
+        numbers = [{name: getattr(x, name) for name in WORDS} for x in own]
+        known = cycle({"host": "", "decides": True} | words for words in numbers)
+        found = [
+            {k: v for k, v in asdict(x).items() if words.get(k) != v}
+            for x, words in zip(self.findings, known, strict=False)
+        ]
+        kept = vars(self) | {"numbers": numbers, "found": found}
+        del kept["findings"]
+        return kept
 
     def __str__(self) -> str:
         """Format the verdict and a line per number."""
@@ -237,14 +248,16 @@ class Tested:
 
 def tested_from(kept: dict[str, Any]) -> Tested:
     """Return a test from what `as_json` gave; the verdict is made from the numbers again."""
-    return Tested(**kept | {"findings": tuple(Finding(**f) for f in kept["findings"])})
+    rest = {k: v for k, v in kept.items() if k not in ("numbers", "found")}
+    pairs = zip(cycle(kept["numbers"]), kept["found"], strict=False)
+    return Tested(findings=tuple(Finding(**words | row) for words, row in pairs), **rest)
 
 
 @cache
 def results() -> dict[str, Tested]:
     """Read what was measured, by the title of the paper."""
     kept = parse_json(MEASURED.read_text(encoding="utf-8"))
-    return {title: tested_from(result) for title, result in kept.items()}
+    return {title: tested_from(one) for title, one in kept.items() if "found" in one}
 
 
 def corrected(decided: Iterable[str]) -> dict[str, float]:

@@ -93,11 +93,6 @@ def asked_pairs(annotations: Iterable[TokenAnnotation], ids: Sequence[int]) -> l
     return found
 
 
-def class_of_place(first: Int[np.ndarray, " class"], at: Int[np.ndarray, "*x"]) -> np.ndarray:
-    """Return the class of each distance or place."""
-    return np.searchsorted(first, at, side="right") - 1
-
-
 class Expected:
     """Attention on a key that position predicts, counted on texts.
 

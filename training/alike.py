@@ -67,11 +67,15 @@ def forms() -> tuple[str, ...]:
 
 
 @cache
+def tokenizer() -> Any:
+    """Return the tokenizer of the text to train on."""
+    return build_tokenizer(paragraphs(1500, 1), VOCAB, 10_000)
+
+
+@cache
 def corpora() -> tuple[Corpus, Corpus]:
     """Return the text to train on and the held-out text."""
-    texts = paragraphs(1500, 1)
-    tokenizer = build_tokenizer(texts, VOCAB, 10_000)
-    return Corpus(texts, tokenizer), Corpus(paragraphs(200, 2), tokenizer)
+    return Corpus(paragraphs(1500, 1), tokenizer()), Corpus(paragraphs(200, 2), tokenizer())
 
 
 def recall(rng: np.random.Generator, number: int) -> tuple[np.ndarray, np.ndarray]:
@@ -183,18 +187,22 @@ def train(model: VariantForCausalLM, seed: int) -> VariantForCausalLM:
     for rule in rules:
         rule.mix = types.MethodType(in_parallel, rule)
     rng = np.random.default_rng(seed)
-
-    def loss(step: int) -> Tensor:
-        parts = [
-            rows(kind, n, rng, causal=rules[0].causal, held_out=False) for kind, n in ROWS.items()
-        ]
-        asked = Rows(*(torch.cat(part) for part in zip(*parts, strict=True)))
-        return mean_loss(model(asked.given).logits, asked)
-
-    descend(model, loss, STEPS)
+    descend(model, lambda step: step_loss(model, rng), STEPS)
     for rule in rules:
         del rule.mix  # the recurrence again
     return model
+
+
+def mixture(rng: np.random.Generator, causal: bool = True) -> Rows:
+    """Return the rows of one step of training."""
+    parts = [rows(kind, n, rng, causal=causal, held_out=False) for kind, n in ROWS.items()]
+    return Rows(*(torch.cat(part) for part in zip(*parts, strict=True)))
+
+
+def step_loss(model: Any, rng: np.random.Generator) -> Tensor:
+    """Return the loss of a model on the rows of one step of training."""
+    asked = mixture(rng, model.blocks[0].attention.rule.causal)
+    return mean_loss(model(asked.given).logits, asked)
 
 
 @torch.enable_grad()

@@ -1,4 +1,4 @@
-"""Claims of papers on how many heads of which width, in how deep a model, with which parts."""
+"""Claims on the shape of a model: its heads and their width, layers, parts and positions."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from typing import Any
 import numpy as np
 import theorems
 import torch
-from torch import nn
+from torch import Tensor, nn
+from transformers import DebertaV2Config, DebertaV2ForMaskedLM
 
 import interp
-from benchmarks.paper_findings import Finding
+from interp.core.random_state import drawn_with
 from interp.heads.geometry.projection_ranks import log_condition
 from interp.heads.geometry.selection import selectable
-from papers.beside import COMPARABLE, KINDS, SOFTMAX, loss, losses
-from papers.finding import above, below, claim, exact
+from papers.attribution import sentences
+from papers.beside import KINDS, SOFTMAX, loss, losses
+from papers.finding import Numbers, claim
+from papers.fitting import fit, rules, without_positions
 from papers.hosts import MINILM
 from training import alike, forms
 
 DEEP: dict[str, Any] = {"num_hidden_layers": 3}
-LAYERS = "softmax heads of three layers trained alike for 600 steps (text, copies, recall), 3 seeds"
-SEEDS = f"{len(alike.SEEDS)} seeds"
 
 
 def changed(seed: int, change: Callable[[Any], None], **sizes: Any) -> Any:
@@ -37,7 +38,7 @@ def worse_than_whole(change: Callable[[Any], None], kinds: Sequence[str] = KINDS
     return (made - losses(SOFTMAX, kinds, **DEEP)).tolist()
 
 
-def captured(model: Any, name: str) -> list[torch.Tensor]:
+def captured(model: Any, name: str) -> list[Tensor]:
     """Return an activation of every layer on held-out text."""
     given = alike.asked_rows(SOFTMAX, "text").given.tolist()
     held = interp.load(model, name="trained").capture(given, [name])
@@ -50,71 +51,28 @@ def condition_of(model: Any) -> float:
     return float(torch.stack(found).mean())
 
 
-@claim("Head count and conditioning", LAYERS)
-def more_heads() -> list[Finding]:
+@claim("Head count and conditioning")
+def more_heads() -> Numbers:
     """Sixteen heads in two layers against four in three, and what their layers write."""
-    condition = [
-        condition_of(alike.trained(SOFTMAX, s, num_attention_heads=16))
-        - condition_of(alike.trained(SOFTMAX, s))
-        for s in alike.SEEDS
-    ]
-    worse = losses(SOFTMAX, num_attention_heads=16) - losses(SOFTMAX, **DEEP)
-    return [
-        below(
-            "log10 of the condition number of what a layer's heads write, 16 heads minus 4, two"
-            " layers",
-            condition,
-            SEEDS,
-            unit="log10",
-        ),
-        below(
-            "loss of two layers of 16 heads minus that of three layers of 4, mean of text, copies"
-            " and recall",
-            worse,
-            SEEDS,
-            COMPARABLE,
-            "nats per token",
-        ),
-    ]
+    many, few = (
+        np.array([condition_of(alike.trained(SOFTMAX, s, **sizes)) for s in alike.SEEDS])
+        for sizes in ({"num_attention_heads": 16}, {})
+    )
+    return many - few, losses(SOFTMAX, num_attention_heads=16) - losses(SOFTMAX, **DEEP)
 
 
-@claim(
-    "Low-Rank Bottleneck",
-    "patterns of 32 tokens; two layers of eight heads trained alike for 600 steps, 3 seeds",
-)
-def low_rank_bottleneck() -> list[Finding]:
+@claim("Low-Rank Bottleneck")
+def low_rank_bottleneck() -> Numbers:
     """Patterns out of reach of narrow heads, and the loss of heads as wide as the prompt."""
     at = {d: [theorems.bottleneck(32, d, seed) for seed in range(5)] for d in (8, 32)}
     wide = losses(SOFTMAX, num_attention_heads=8, head_dim=alike.LENGTH)
-    return [
-        above(
-            "error of the nearest pattern of a head of width 8",
-            [x["error"] for x in at[8]],
-            "5 random patterns",
-            0.05,
-            "attention",
-        ),
-        exact(
-            "largest error of a pattern of a head of width 32",
-            max(x["error"] for x in at[32]),
-            "attention",
-            "below",
-            1e-6,
-            "5 random patterns",
-        ),
-        below(
-            "loss of eight heads as wide as the prompt (32) minus that of eight of width 8, model"
-            " width 64",
-            wide - losses(SOFTMAX, num_attention_heads=8),
-            SEEDS,
-            unit="nats per token",
-        ),
-    ]
+    errors = {d: [x["error"] for x in found] for d, found in at.items()}
+    return errors[8], max(errors[32]), wide - losses(SOFTMAX, num_attention_heads=8)
 
 
 def reuse(model: Any) -> None:
     """Let the last layer use the attention weights of the layer before."""
-    giver, taker = (block.attention.rule for block in model.blocks[-2:])
+    giver, taker = rules(model)[-2:]
     own, kept = giver.rows, {}
 
     def rows(given: Any, chosen: Any) -> Any:
@@ -124,11 +82,9 @@ def reuse(model: Any) -> None:
     giver.rows, taker.rows = rows, lambda given, chosen: kept["weights"]
 
 
-@claim("Reuse transformer", f"{LAYERS}; all-MiniLM-L6-v2 on sentences of data/treebank.conllu")
-def reuse_transformer() -> list[Finding]:
+@claim("Reuse transformer")
+def reuse_transformer() -> Numbers:
     """Similarity of patterns by distance of layers, and a layer that uses those of another."""
-    from papers.attribution import sentences
-
     model = MINILM.model
     nearer = []
     for text in sentences(12):
@@ -136,7 +92,7 @@ def reuse_transformer() -> list[Finding]:
         layers = [cache["pattern", i][0].double()[:, 1:-1, 1:-1] for i in range(model.n_layers)]
         layers = [x / x.sum(-1, keepdim=True) for x in layers]
 
-        def alike_at(apart: int, layers: list[torch.Tensor] = layers) -> float:
+        def alike_at(apart: int, layers: list[Tensor] = layers) -> float:
             found = [
                 (1 - (b[:, None] - a[None]).abs().sum(-1).mean(-1) / 2).amax(1).mean()
                 for a, b in zip(layers, layers[apart:], strict=False)
@@ -144,22 +100,7 @@ def reuse_transformer() -> list[Finding]:
             return float(torch.stack(found).mean())
 
         nearer.append(alike_at(1) - alike_at(4))
-    return [
-        above(
-            "similarity to the most similar head of the layer before minus to that of four layers"
-            " before, all-MiniLM-L6-v2",
-            nearer,
-            "12 sentences",
-            unit="shared attention",
-        ),
-        below(
-            "loss with the last layer reusing the weights of the layer before minus without",
-            worse_than_whole(reuse),
-            SEEDS,
-            COMPARABLE,
-            "nats per token",
-        ),
-    ]
+    return nearer, worse_than_whole(reuse)
 
 
 class Silent(nn.Module):
@@ -169,8 +110,7 @@ class Silent(nn.Module):
         super().__init__()
         self.rule = attention.rule
 
-    def forward(self, x: torch.Tensor, context: Any = None) -> torch.Tensor:
-        """Return zeros."""
+    def forward(self, x: Tensor, context: Any = None) -> Tensor:
         return torch.zeros_like(x)
 
 
@@ -181,8 +121,8 @@ def without_attention(seed: int, layer: int) -> Any:
     return alike.train(model, seed + 100)
 
 
-@claim("MLP Can Be A Good Transformer Learner", LAYERS)
-def attention_into_mlp() -> list[Finding]:
+@claim("MLP Can Be A Good Transformer Learner")
+def attention_into_mlp() -> Numbers:
     """Train on whole, without the attention of least entropy in a layer, and of most."""
     least, most = [], []
     for seed in alike.SEEDS:
@@ -194,25 +134,10 @@ def attention_into_mlp() -> list[Finding]:
         own = loss(alike.train(plain, seed + 100))  # for as long as the others
         least.append(loss(without_attention(seed, order[0])) - own)
         most.append(loss(without_attention(seed, order[-1])) - own)
-    return [
-        below(
-            "loss without the attention of least entropy, its MLP trained on, minus the whole"
-            " model's, trained on as long",
-            least,
-            SEEDS,
-            COMPARABLE,
-            "nats per token",
-        ),
-        below(
-            "loss without the attention of least entropy minus without that of largest entropy",
-            np.subtract(least, most),
-            SEEDS,
-            unit="nats per token",
-        ),
-    ]
+    return least, np.subtract(least, most)
 
 
-def entropy_share(pattern: torch.Tensor) -> float:
+def entropy_share(pattern: Tensor) -> float:
     """Return the entropy of rows over that of even rows, mean of queries with two keys or more."""
     entropy = torch.special.entr(pattern[..., 1:, :]).sum(-1)
     return float((entropy / torch.arange(2, pattern.shape[-1] + 1).log()).mean())
@@ -229,8 +154,8 @@ def without_norms(activation: type[nn.Module]) -> Callable[[Any], None]:
     return change
 
 
-@claim("ReLU's Revival", f"{LAYERS}, no norms in the blocks")
-def relu_without_norms() -> list[Finding]:
+@claim("ReLU's Revival")
+def relu_without_norms() -> Numbers:
     """Train models without norms with GELU and with ReLU."""
     entropy, better = [], []
     for seed in alike.SEEDS:
@@ -238,15 +163,7 @@ def relu_without_norms() -> list[Finding]:
         first = [entropy_share(captured(m, "pattern")[0]) for m in (gelu, relu)]
         entropy.append(first[0] - first[1])
         better.append(loss(relu) - loss(gelu))
-    return [
-        above(
-            "share of the largest entropy in heads of the first layer, GELU minus ReLU",
-            entropy,
-            SEEDS,
-            unit="share",
-        ),
-        below("loss with ReLU minus with GELU", better, SEEDS, unit="nats per token"),
-    ]
+    return entropy, better
 
 
 def layer_norms(model: Any) -> None:
@@ -271,46 +188,80 @@ def unselectable(model: Any) -> float:
     return float(np.mean(shares))
 
 
-@claim(
-    "On the Expressivity Role of LayerNorm",
-    "models of width 8, two layers of one head, trained alike for 600 steps, 3 seeds",
-)
-def expressivity_of_norms() -> list[Finding]:
+@claim("On the Expressivity Role of LayerNorm")
+def expressivity_of_norms() -> Numbers:
     """Train narrow models with and without a norm before attention; keys no query can select."""
     sizes = {"hidden_size": 8, "num_attention_heads": 1}
-    shares, better = [], []
+    with_norm, without, better = [], [], []
     for seed in alike.SEEDS:
         normed, bare = (changed(seed, change, **sizes) for change in (layer_norms, no_norms))
-        shares.append([unselectable(m) for m in (normed, bare)])
+        with_norm.append(unselectable(normed))
+        without.append(unselectable(bare))
         better.append(loss(normed, ["text"]) - loss(bare, ["text"]))
-    with_norm, without = np.transpose(shares).tolist()
-    return [
-        below(
-            "share of keys that no query can select, with LayerNorm",
-            with_norm,
-            SEEDS,
-            0.01,
-            "share of keys",
-        ),
-        above(
-            "share of keys that no query can select, without", without, SEEDS, 0.05, "share of keys"
-        ),
-        below("loss on text with LayerNorm minus without", better, SEEDS, unit="nats per token"),
-    ]
+    return with_norm, without, better
 
 
-def no_positions(model: Any) -> None:
-    """Take the position embeddings away."""
-    nn.init.zeros_(model.positions.weight)
-    model.positions.weight.requires_grad_(False)
-
-
-@claim("Language Modeling with Deep Transformers", LAYERS)
-def without_positions() -> Finding:
+@claim("Language Modeling with Deep Transformers")
+def deep_without_positions() -> Numbers:
     """Train without position embeddings; the loss on text."""
-    return below(
-        "loss on text without position embeddings minus with them",
-        worse_than_whole(no_positions, ["text"]),
-        SEEDS,
-        unit="nats per token",
+    return worse_than_whole(without_positions, ["text"])
+
+
+def _rows(rng: np.random.Generator, number: int, held_out: bool = True) -> alike.Rows:
+    return alike.rows("text", number, rng, causal=False, held_out=held_out)
+
+
+def _trained(relative: bool, seed: int) -> tuple[Any, float]:
+    """Train a DeBERTa of two layers on hidden words of text; return it and its held-out loss."""
+    config = DebertaV2Config(
+        vocab_size=alike.VOCAB,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=256,
+        max_position_embeddings=64,
+        relative_attention=relative,
+        position_biased_input=not relative,
+        max_relative_positions=alike.LENGTH,
+        type_vocab_size=0,
+        pos_att_type=["p2c", "c2p"] if relative else [],
+        hidden_dropout_prob=0,
+        attention_probs_dropout_prob=0,
     )
+    with drawn_with(seed):
+        model: Any = DebertaV2ForMaskedLM(config)
+
+    def loss(rng: np.random.Generator) -> Tensor:
+        return _loss(model, _rows(rng, 24, False))
+
+    fit(model, loss, steps=500, seed=seed, rate=2e-3, betas=(0.9, 0.999))
+    return model, _held_out(model)
+
+
+def _loss(model: Any, asked: alike.Rows) -> Tensor:
+    return alike.mean_loss(model(input_ids=asked.given).logits, asked)
+
+
+@torch.no_grad()
+def _held_out(model: Any) -> float:
+    return float(_loss(model, _rows(np.random.default_rng(99), 300)))
+
+
+def _of_places(model: Any) -> float:
+    """Return the share of terms with positions in the variance of scores, mean over heads."""
+    asked = _rows(np.random.default_rng(98), 16).given.tolist()
+    found = interp.score(interp.load(model), "content_term", asked, null="none")
+    return 1 - float(found.to_pandas()["score"].mean())
+
+
+@claim("DeBERTa")
+def disentangled() -> Numbers:
+    """Train on hidden words of text, with relative terms in scores or absolute places in inputs."""
+    better, shares, needed = [], [], []
+    for seed in alike.SEEDS:
+        (model, loss), (_, plain) = (_trained(x, seed) for x in (True, False))
+        better.append(loss - plain)
+        shares.append(_of_places(model))
+        model.deberta.encoder.rel_embeddings.weight.data.zero_()
+        needed.append(_held_out(model) - loss)
+    return better, shares, needed

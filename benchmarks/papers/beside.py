@@ -8,26 +8,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.paper_findings import Finding
-from papers.finding import below
+from papers.finding import Numbers, claim
 from training import alike
 
 SOFTMAX = "plain_softmax"
 KINDS = tuple(alike.ROWS)
-COMPARABLE = 0.05  # nats per token: the largest loss by which a form counts as no worse
 ROWS = 64  # held out, of each kind
-ALIKE = "trained alike for 600 steps (two layers, four heads; text, copies, recall), 3 seeds"
-SAMPLES = f"{len(alike.SEEDS)} seeds, {ROWS} held-out rows of each kind"
 
 
 @torch.no_grad()
 def loss(model: Any, kinds: Sequence[str] = KINDS, number: int = ROWS) -> float:
     """Return the mean of the held-out losses of some kinds of rows, in nats per token."""
-    total = 0.0
-    for kind in kinds:
-        rows = alike.asked_rows(model.config.variant, kind, number)
-        total += float(alike.mean_loss(model(rows.given).logits, rows))
-    return total / len(kinds)
+    asked = [alike.asked_rows(model.config.variant, kind, number) for kind in kinds]
+    each = [float(alike.mean_loss(model(rows.given).logits, rows)) for rows in asked]
+    return sum(each) / len(each)
 
 
 def losses(form: str, kinds: Sequence[str] = KINDS, number: int = ROWS, **sizes: Any) -> np.ndarray:
@@ -47,23 +41,14 @@ def maps(form: str, seed: int) -> np.ndarray:
     return np.stack([held["map", layer].numpy() for layer in range(len(model.sites))])
 
 
-def no_worse(
-    form: str,
-    base: str = SOFTMAX,
-    kinds: Sequence[str] = KINDS,
-    bound: float = COMPARABLE,
-    **sizes: Any,
-) -> Finding:
-    """Return the finding that a form loses at most `bound` more than another of usual sizes."""
-    return below(
-        f"loss of {form} minus {base}, mean of {', '.join(kinds)}",
-        losses(form, kinds, **sizes) - losses(base, kinds),
-        SAMPLES,
-        bound,
-        "nats per token",
-    )
+def behind(form: str, base: str = SOFTMAX, kinds: Sequence[str] = KINDS, **how: Any) -> np.ndarray:
+    """Return the loss of a form minus that of another of usual sizes, with each seed."""
+    return losses(form, kinds, **how) - losses(base, kinds)
 
 
-def better(form: str, base: str = SOFTMAX) -> Finding:
-    """Return the finding that a form loses less than another."""
-    return no_worse(form, base, bound=0.0)
+def beside(title: str, *pairs: Sequence[str], **how: Any) -> None:
+    """Register a claim that is about the losses of forms, each beside softmax or another form."""
+
+    @claim(title)
+    def behind_others() -> Numbers:
+        return tuple(behind(*pair, **how) for pair in pairs)

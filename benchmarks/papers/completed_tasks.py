@@ -3,72 +3,36 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from scipy.ndimage import gaussian_filter
-from torch import Tensor, nn
 
-from benchmarks.paper_findings import Finding
-from papers.beside import ALIKE, COMPARABLE, better
-from papers.finding import SEEDS, TRAINED, above, below, claim
-from papers.fitting import SMALL, attentions, distinct, fit, host
+from papers.beside import SOFTMAX, behind
+from papers.finding import SEEDS, Numbers, claim
+from papers.fitting import SMALL, Draw, distinct, host, learn, rules, task_loss
 from training import alike, forms
 from training.forms.rule import Projected, Rule, RuleShape
 
-Draw = Callable[[np.random.Generator, int], alike.Rows]
-TASK = f"{TRAINED}, 128 held-out rows"
-
-
-def learn(
-    model: nn.Module, draw: Draw, seed: int, *, steps: int = 400, few: int | None = None
-) -> nn.Module:
-    """Train on rows of a task: drawn anew, or from as few as given."""
-    kept = draw(np.random.default_rng(1000 + seed), few) if few else None
-
-    def loss(rng: np.random.Generator) -> Tensor:
-        if kept is None:
-            rows = draw(rng, 32)
-        else:
-            some = torch.tensor(rng.integers(len(kept.given), size=32))
-            rows = alike.Rows(*(part[some] for part in kept))
-        return alike.mean_loss(model(rows.given).logits, rows)
-
-    fit(model, loss, steps=steps, seed=seed)
-    return model
-
-
-@torch.no_grad()
-def task_loss(model: nn.Module, draw: Draw) -> float:
-    """Return the loss on 128 held-out rows of a task."""
-    rows = draw(np.random.default_rng(99), 128)
-    return float(alike.mean_loss(model(rows.given).logits, rows))
-
-
-def learned_loss(
-    rules: Sequence[str | type[Rule]],
-    draw: Draw,
-    seed: int,
-    vocab: int,
-    steps: int = 400,
-    few: int | None = None,
-    **sizes: Any,
-) -> float:
-    """Return the held-out loss of layers with these rules after training on a task."""
-    model = host(rules, seed, vocab_size=vocab, **SMALL | sizes)
-    return task_loss(learn(model, draw, seed, steps=steps, few=few), draw)
-
 
 def apart(
-    rules: Sequence[Any], base: Sequence[Any], draw: Draw, vocab: int, **more: Any
+    rule: Any,
+    base: Any,
+    draw: Draw,
+    vocab: int,
+    layers: int = 2,
+    steps: int = 400,
+    few: int = 0,
+    **sizes: Any,
 ) -> list[float]:
-    """Return the loss of some rules minus that of others on a task, with each seed."""
-    return [
-        learned_loss(rules, draw, s, vocab, **more) - learned_loss(base, draw, s, vocab, **more)
-        for s in SEEDS
-    ]
+    """Return the loss of layers with a rule minus that of others on a task, with each seed."""
+
+    def loss(rule: Any, seed: int) -> float:
+        model = host([rule] * layers, seed, vocab_size=vocab, **SMALL | sizes)
+        return task_loss(learn(model, draw, seed, steps=steps, few=few), draw)
+
+    return [loss(rule, seed) - loss(base, seed) for seed in SEEDS]
 
 
 SIDE, GREYS, HIDDEN = 6, 8, 8  # of an image, its levels, and the id of a hidden patch
@@ -85,34 +49,18 @@ def images(rng: np.random.Generator, number: int) -> alike.Rows:
     return alike.Rows(*map(torch.tensor, (given, ids, hidden.astype("float32"))))
 
 
-def wide(form: str) -> type[Rule]:
-    """Return a form for images of 6 patches a side."""
-    kind = forms.rule_class(form)
-    return type(f"Wide{kind.__name__}", (kind,), {"width": SIDE})
+def on_images(title: str, form: str) -> None:
+    """Register a claim on the loss on hidden patches minus that of plain heads."""
+
+    @claim(title)
+    def hidden_patches() -> Numbers:
+        kind = forms.rule_class(form)
+        wide = type(f"Wide{kind.__name__}", (kind,), {"width": SIDE})
+        return apart(wide, "both_ways", images, GREYS + 1, few=1000, num_attention_heads=4)
 
 
-IMAGES = "beside both_ways, trained on 1,000 smooth images of 6 x 6 patches, a quarter hidden"
-
-
-@claim("MaiT", f"variant masked_heads {IMAGES}")
-def masked_heads() -> Finding:
-    """Loss on hidden patches with local and global heads, minus with global heads alone."""
-    return _on_images("masked_heads")
-
-
-@claim("RetNet Viewed through", f"variant gaussian_mask {IMAGES}")
-def gaussian_mask() -> Finding:
-    """Loss on hidden patches with weighted scores, minus without."""
-    return _on_images("gaussian_mask")
-
-
-def _on_images(form: str) -> Finding:
-    found = apart(
-        [wide(form)] * 2, ["both_ways"] * 2, images, GREYS + 1, few=1000, num_attention_heads=4
-    )
-    what = f"loss on hidden patches: {form} minus both_ways"
-    return below(what, found, TASK, unit="nats per patch")
-
+on_images("MaiT", "masked_heads")
+on_images("RetNet Viewed through", "gaussian_mask")
 
 NAMES = 8
 
@@ -137,12 +85,11 @@ def by_two(rng: np.random.Generator, number: int) -> alike.Rows:
     return alike.Rows(*map(torch.tensor, (ids, np.roll(ids, -1, 1), counts)))
 
 
-@claim("Multi-Token Attention", f"variant score_convolution, {ALIKE}; one layer on a task")
-def multi_token() -> list[Finding]:
+@claim("Multi-Token Attention")
+def multi_token() -> Numbers:
     """Loss beside softmax on all rows, and of one layer where two tokens name a third."""
-    found = apart(["score_convolution"], ["plain_softmax"], by_two, 3 * NAMES, steps=600)
-    what = "loss of one layer on values that two names find: score_convolution minus softmax"
-    return [better("score_convolution"), below(what, found, TASK, unit="nats per answer")]
+    found = apart("score_convolution", SOFTMAX, by_two, 3 * NAMES, layers=1, steps=600)
+    return behind("score_convolution"), found
 
 
 OBJECTS = 24
@@ -161,12 +108,10 @@ def seen_before(rng: np.random.Generator, number: int) -> alike.Rows:
     return alike.Rows(*map(torch.tensor, (ids, wanted, counts)))
 
 
-@claim("Relational and Sensory", "variant relational beside softmax, 2,000 examples of a relation")
-def relational() -> Finding:
+@claim("Relational and Sensory")
+def relational() -> Numbers:
     """Held-out loss on how often an object stood before, learned from 2,000 rows."""
-    found = apart(["relational"] * 2, ["plain_softmax"] * 2, seen_before, OBJECTS + 3, few=2000)
-    what = "held-out loss on a relation: relational and sensory heads minus sensory heads alone"
-    return below(what, found, TASK, unit="nats per answer")
+    return apart("relational", SOFTMAX, seen_before, OBJECTS + 3, few=2000)
 
 
 WORDS = 24
@@ -191,30 +136,22 @@ def sentences(rng: np.random.Generator, number: int) -> alike.Rows:
     return alike.Rows(*map(torch.tensor, (ids, wanted, counts)))
 
 
-@claim("Comateformer", "variant quasi beside softmax, trained on pairs of sentences of 6 words")
-def comateformer() -> Finding:
+@claim("Comateformer")
+def comateformer() -> Numbers:
     """Loss on whether a sentence is another in new order or has one word replaced."""
-    found = apart(["quasi"] * 2, ["plain_softmax"] * 2, sentences, WORDS + 3, steps=600)
-    what = "loss on whether two sentences match: quasi minus softmax"
-    return below(what, found, TASK, unit="nats per answer")
+    return apart("quasi", SOFTMAX, sentences, WORDS + 3, steps=600)
 
 
 PIXELS, LABELS, WIDTH, CLICKS = 64, 4, 8, 16
 
 
-@claim("Probabilistic Attention", "rule of variant probabilistic on planted images with segments")
-def probabilistic() -> list[Finding]:
+@claim("Probabilistic Attention")
+def probabilistic() -> Numbers:
     """Wrong labels of pixels with keys adapted or not, and with corrections spread or not."""
-    errors = np.array([_segmented(seed) for seed in range(30)])
-    what = "wrong labels with adapted keys minus fixed keys, nothing corrected"
-    spread = f"wrong labels elsewhere after {CLICKS} corrections: spread minus kept in place"
-    return [
-        below(what, errors[:, 0], "30 images of 64 pixels", unit="share of pixels"),
-        below(spread, errors[:, 1], "30 images of 64 pixels", unit="share of pixels"),
-    ]
+    return tuple(np.array([_segmented(seed) for seed in range(30)]).T)
 
 
-def _segmented(seed: int) -> np.ndarray:
+def _segmented(seed: int) -> tuple[float, float]:
     """Return both differences in the wrong labels of one image.
 
     A pixel's query is the centre of its segment with noise; its key is as noisy and off by an
@@ -244,12 +181,8 @@ def _segmented(seed: int) -> np.ndarray:
         kept = torch.where(torch.tensor(known)[:, None], right, v)
         in_place = Projected(adapted.x, adapted.q, adapted.k, kept, adapted.more)
         spread = rule.propagate(adapted, right, torch.tensor(known))
-        return np.array(
-            [
-                wrong(adapted, every) - wrong(fixed, every),
-                wrong(spread, ~known) - wrong(in_place, ~known),
-            ]
-        )
+        keys = wrong(adapted, every) - wrong(fixed, every)
+        return keys, wrong(spread, ~known) - wrong(in_place, ~known)
 
 
 PASSAGES, SIZE = 4, 8
@@ -272,16 +205,11 @@ def passages(rng: np.random.Generator, number: int) -> alike.Rows:
     return alike.Rows(*map(torch.tensor, (ids, np.roll(ids, -1, 1), counts)))
 
 
-@claim("Block-Attention", "variant independent_blocks on recall from 4 passages, tuned and not")
-def block_attention() -> list[Finding]:
+@claim("Block-Attention")
+def block_attention() -> Numbers:
     """Loss of a model that read passages together, when it reads them apart, before and after."""
     losses = np.array([_apart_and_together(s) for s in SEEDS])
-    before, after = (losses[:, 1:] - losses[:, :1]).T
-    what = "loss with passages apart minus together"
-    return [
-        above(f"{what}, not tuned", before, TASK, unit="nats per answer"),
-        below(f"{what}, both tuned", after, TASK, COMPARABLE, "nats per answer"),
-    ]
+    return tuple((losses[:, 1:] - losses[:, :1]).T)
 
 
 def _apart_and_together(seed: int) -> list[float]:
@@ -302,8 +230,8 @@ def _apart_and_together(seed: int) -> list[float]:
 
 def _read(model: Any, apart: bool) -> None:
     """Let a model read its passages apart, or all positions as one."""
-    for attention in attentions(model):
-        attention.rule.passages = PASSAGES * SIZE if apart else 0
+    for rule in rules(model):
+        rule.passages = PASSAGES * SIZE if apart else 0
 
 
 SEGMENT, TOPICS, NOISE = 16, 8, 8
@@ -326,20 +254,11 @@ def segments(rng: np.random.Generator, number: int) -> alike.Rows:
     return alike.Rows(*map(torch.tensor, (ids, wanted, counts)))
 
 
-@claim("ETC: Encoding Long", "variant global_local on segments, beside a window and no labels")
-def global_local() -> list[Finding]:
+@claim("ETC: Encoding Long")
+def global_local() -> Numbers:
     """Loss on the topic of a token's own segment, beside a window alone, and beside no labels."""
     kind: Any = forms.rule_class("global_local")
     whole = type("Segments", (kind,), {"segment": SEGMENT})
     near = type("Near", (whole,), {"shared": 0})
     plain = type("Plain", (whole,), {"scores": Rule.scores})
-    what = "loss on topics: global tokens with labels minus"
-    return [
-        below(
-            f"{what} {said}",
-            apart([whole] * 2, [base] * 2, segments, TOPICS + NOISE + 2),
-            TASK,
-            unit="nats per answer",
-        )
-        for said, base in (("a window alone", near), ("global tokens without", plain))
-    ]
+    return tuple(apart(whole, base, segments, TOPICS + NOISE + 2) for base in (near, plain))

@@ -7,42 +7,32 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from benchmarks.paper_findings import Finding
 from interp.core.files import write_atomically
-from papers.beside import COMPARABLE, KINDS, ROWS, SOFTMAX
-from papers.finding import below
-from papers.fitting import attentions, fit, parallel
+from papers.beside import KINDS, ROWS, SOFTMAX
+from papers.finding import Worded, interval
+from papers.fitting import fit, parallel, rules
 from training import alike, forms
 
 STEPS = (200, 600, 1800)
 RATES = (alike.RATE / 2, alike.RATE, alike.RATE * 2)
 CHOSEN, JUDGED = 98, 99  # seeds of the held-out rows on which rates are chosen, and judged
 SEEDS = alike.SEEDS
-IN_RANGE = (
-    "trained alike for 200, 600 and 1,800 steps (two layers, four heads; text, copies, recall) at"
-    " the best of three rates of learning, 3 seeds"
-)
+STABLE = 0.05  # nats per token: the largest change of a gap that is called stable
 KEPT = Path.home() / "interp-paper-claims" / "curves"
 
 
 class Run(NamedTuple):
-    """Losses of one training, in nats per token.
+    """Losses of one training in nats per token, and its processor time."""
 
-    Args:
-        chosen: on the rows on which the rate of learning is chosen.
-        judged: on other rows.
-        seconds: processor time of the training.
-    """
-
-    chosen: float
-    judged: float
+    chosen: float  # on the rows on which the rate of learning is chosen
+    judged: float  # on other rows
     seconds: float
 
 
@@ -64,16 +54,9 @@ def run(form: str, seed: int, steps: int, rate: float) -> Run:
 
 def _trained(form: str, seed: int, steps: int, rate: float) -> Any:
     model = forms.build(form, seed=seed, gain=1.0, **alike.SIZES)
-    for attention in attentions(model):
-        parallel(attention.rule)
-    causal = attentions(model)[0].rule.causal
-
-    def loss(rng: np.random.Generator) -> torch.Tensor:
-        each = [alike.rows(k, n, rng, causal=causal, held_out=False) for k, n in alike.ROWS.items()]
-        asked = alike.Rows(*map(torch.cat, zip(*each, strict=True)))
-        return alike.mean_loss(model(asked.given).logits, asked)
-
-    fit(model, loss, steps=steps, seed=seed, rate=rate)
+    for rule in rules(model):
+        parallel(rule)
+    fit(model, lambda rng: alike.step_loss(model, rng), steps=steps, seed=seed, rate=rate)
     return model
 
 
@@ -100,30 +83,24 @@ def losses(form: str) -> np.ndarray:
 def trend(gaps: np.ndarray) -> str:
     """Return how a gap `[budget, seed]` changes from the least budget to the largest.
 
-    It is stable where the 95 % interval of its change lies within `COMPARABLE`.
+    It is stable where the 95 % interval of its change lies within `STABLE`.
     """
     sign = 1 if gaps[0].mean() > 0 else -1
-    change = below("", sign * (gaps[-1] - gaps[0]), "")
+    change = interval(sign * (gaps[-1] - gaps[0]))
     if change.high < 0:
         return "closing"
     if change.low > 0:
         return "widening"
-    return "stable" if max(-change.low, change.high) < COMPARABLE else "of unclear trend"
+    return "stable" if max(-change.low, change.high) < STABLE else "of unclear trend"
 
 
-def no_worse_in_range(form: str, base: str = SOFTMAX, bound: float = COMPARABLE) -> list[Finding]:
-    """Return the gap of a form after each budget; that after the largest one decides."""
+def in_range(form: str, base: str = SOFTMAX) -> Iterator[Worded]:
+    """Yield the gap of a form after each budget; that after the largest one decides."""
     own, other = losses(form), losses(base)
-    says = trend(own - other)
-    found = [
-        below(
-            f"loss of {form} ({a.mean():.2f}) minus {base} ({b.mean():.2f}) after {steps:,} steps",
-            a - b,
-            f"{len(SEEDS)} seeds, {ROWS} held-out rows of each kind",
-            bound,
-            "nats per token",
+    for steps, a, b in zip(STEPS, own, other, strict=True):
+        what = (
+            f"loss of {form} ({a.mean():.2f}) minus {base} ({b.mean():.2f}) after {steps:,} steps"
         )
-        for steps, a, b in zip(STEPS, own, other, strict=True)
-    ]
-    last = replace(found[-1], what=f"{found[-1].what}, a gap that is {says}")
-    return [*(replace(x, decides=False) for x in found[:-1]), last]
+        if decides := steps == STEPS[-1]:
+            what += f", a gap that is {trend(own - other)}"
+        yield Worded(a - b, {"what": what, "decides": decides})

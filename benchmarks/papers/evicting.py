@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,10 +16,11 @@ from interp.core.prompts import Prompts
 from interp.model.calls.call import Call, repeat_kv
 from interp.model.calls.sites import Site
 from interp.model.edits import Edit
+from papers.hosts import Host
 
-NOTICED = 0.1  # nats: a rise of the loss from which it counts as lost
 FIRST, LAST = 1, 8  # tokens of a prompt that every cut keeps
 KINDS = ("text", "copies")
+Keep: TypeAlias = Callable[[Call, Site], Tensor]  # which keys are seen: [row, head, query, key]
 Score: TypeAlias = Callable[[Call, Site, int], Tensor]  # of the first tokens: [row, head, token]
 
 
@@ -40,7 +42,7 @@ def loss(model: Any, rows: Sequence[Sequence[int]], scored: int, *edits: Edit) -
     return token_losses(model, given, edits, scored=scored, batch_size=len(rows))
 
 
-def hiding(model: Any, keep: Callable[[Call, Site], Tensor], name: str, heads: Any = None) -> Edit:
+def hiding(model: Any, keep: Keep, heads: Any = None) -> Edit:
     """Make an edit under which heads see only the keys that `keep` says, `[row, head, query, key]`.
 
     The softmax is taken again over the keys that are left; a query that is left none sees itself.
@@ -54,7 +56,18 @@ def hiding(model: Any, keep: Callable[[Call, Site], Tensor], name: str, heads: A
         return call.mix(call.normalised(scores.masked_fill(~kept, torch.finfo(scores.dtype).min)))
 
     parsed = interp.zero(every_head(model) if heads is None else heads).heads
-    return Edit(name, parsed, replace)
+    return Edit("hidden keys", parsed, replace)
+
+
+def rise(host: Host, kind: str, keep: Keep) -> np.ndarray:
+    """Return the rise of the loss on text or copies, per row, if keys are hidden."""
+    edit = hiding(host.model, keep)
+    return loss(host.model, *host.rows(kind, 64), edit) - _full(host, kind)
+
+
+@cache
+def _full(host: Host, kind: str) -> np.ndarray:
+    return loss(host.model, *host.rows(kind, 64))
 
 
 def best(score: Tensor, number: int | Tensor) -> Tensor:
@@ -83,7 +96,7 @@ def evicting(
         full[:, :, at:, :at] = few[:, :, None]
         return full
 
-    return hiding(model, kept, getattr(score, "__name__", "score"), heads)
+    return hiding(model, kept, heads)
 
 
 def own_keys(call: Call) -> Tensor:

@@ -1,89 +1,183 @@
-"""What a test of a claim returns: numbers with intervals, each beside the bound it must pass."""
+"""Tests of claims: each returns the numbers that its words, in `paper_claims.json`, are about."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy import stats
 
-from benchmarks.paper_findings import Finding
+from benchmarks.paper_findings import MEASURED, Finding
 from interp.core.intervals import around
 from interp.core.literature import find_papers
 from interp.core.rank_statistics import paired_spearman
 from papers.hashing import code_hash
 from papers.hosts import Host, hosts_of
 
-Side: TypeAlias = Literal["above", "below"]
-Values: TypeAlias = "Sequence[float] | np.ndarray"
-Test: TypeAlias = Callable[..., "Finding | Sequence[Finding]"]
+Numbers: TypeAlias = Any  # a number, a tuple of some, or an iterator over them
+Test: TypeAlias = Callable[..., Numbers]
+
+SEEDS = range(6)  # of models that a test trains itself
+
+
+class Interval(NamedTuple):
+    """A number with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share of independent trials, whose interval is the exact one (Clopper-Pearson)."""
+
+    hits: int
+    number: int
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Pairs whose number is Spearman's correlation, with its bootstrap interval."""
+
+    x: Sequence[float]
+    y: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Worded:
+    """A number with words that depend on what was found, in place of those that are kept."""
+
+    number: Any
+    words: dict[str, Any]
+
+
+@cache
+def words_of(title: str) -> dict[str, Any]:
+    """Return what a claim is tested on (`models`), and words, side and bound of its `numbers`.
+
+    They are written by hand, before the claim is tested for the first time.
+    """
+    return json.loads(MEASURED.read_text(encoding="utf-8"))[title]
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A test of a paper's claim.
+    """A test of a paper's claim, and the trained models on which it is tested one by one.
 
-    Args:
-        title: the paper's title.
-        models: what it is tested on, in words.
-        test: the test; a function of a host where there are hosts.
-        hosts: trained models on which it is tested one by one.
+    The test is a function of a host where there are hosts.
     """
 
     title: str
-    models: str
     test: Test
     hosts: tuple[Host, ...] = ()
 
     @property
+    def models(self) -> str:
+        """What the claim is tested on, in words."""
+        return ", ".join(host.name for host in self.hosts) or words_of(self.title)["models"]
+
+    @property
+    def numbers(self) -> list[dict[str, Any]]:
+        """Words, unit, side and bound of each number."""
+        return words_of(self.title)["numbers"]
+
+    @property
     def code(self) -> str:
-        """Hash of what the test computes, without its words."""
-        return code_hash(self.test, *((Host, *self.hosts) if self.hosts else ()))
+        """Hash of what the test computes and of the bounds, without words."""
+        bounds = [(x["side"], float(x["bound"])) for x in self.numbers]
+        return code_hash(self.test, *((Host, *self.hosts) if self.hosts else ()), also=bounds)
 
     def measured(self, hosts: Sequence[Host] = ()) -> tuple[Finding, ...]:
         """Run the test, on some of its hosts or on all."""
-        if not self.hosts:
-            return several(self.test())
+        given = [((host,), host.name) for host in hosts or self.hosts] or [((), "")]
         return tuple(
-            replace(finding, host=host.name)
-            for host in hosts or self.hosts
-            for finding in several(self.test(host))
+            finding(words, number, name)
+            for arguments, name in given
+            for words, number in zip(self.numbers, several(self.test(*arguments)), strict=True)
         )
 
 
-def several(found: Finding | Sequence[Finding]) -> tuple[Finding, ...]:
-    """Return what a test returned as a tuple."""
-    return (found,) if isinstance(found, Finding) else tuple(found)
+def counted(values: Sequence[float] | np.ndarray, of: str) -> Worded:
+    """Return values of which it is not known before how many there are."""
+    return Worded(values, {"samples": f"{len(values)} {of}"})
 
 
-SEEDS = range(6)  # of models that a test trains itself
-TRAINED = f"{len(SEEDS)} seeds"
+def several(found: Numbers) -> tuple[Any, ...]:
+    """Return the numbers of a test as a tuple."""
+    if isinstance(found, Iterator) or type(found) is tuple:
+        return tuple(found)
+    return (found,)
+
+
+def finding(words: dict[str, Any], number: Any, host: str = "") -> Finding:
+    """Put a number into its words."""
+    if isinstance(number, Worded):
+        words, number = words | number.words, number.number
+    try:
+        ends = interval(number)
+    except ValueError as error:
+        raise ValueError(f"{words['what']}: {error}") from error
+    made = Finding(**words, **ends._asdict(), host=host)
+    if isinstance(number, list | np.ndarray) and np.ndim(number) and len(number) != made.units:
+        raise ValueError(f"{made.what}: {len(number)} values, and the words say {made.samples}")
+    return made
+
+
+def interval(number: Any) -> Interval:
+    """Return a number with its 95 % interval.
+
+    That of several values is Student's of their mean: one value for each independent unit (a seed,
+    a prompt, a pair), differences where runs are paired. A single value is exact: a count of all
+    cases, or an error of arithmetic, into which no sampling enters.
+    """
+    if isinstance(number, Interval):
+        return number
+    if isinstance(number, Share):
+        ends = stats.binomtest(int(number.hits), int(number.number)).proportion_ci(0.95, "exact")
+        return Interval(number.hits / number.number, float(ends.low), float(ends.high))
+    if isinstance(number, Ranks):
+        return _correlation(np.asarray(number.x, dtype=float), np.asarray(number.y, dtype=float))
+    x = np.asarray(number, dtype=float)
+    if not x.ndim:
+        return Interval(float(x), float(x), float(x))
+    if len(x) < 3 or not np.isfinite(x).all():
+        raise ValueError(f"a mean needs three finite values or more, not {x}")
+    sem = x.std(ddof=1) / len(x) ** 0.5
+    low, high = map(float, around(x.mean(keepdims=True), [(sem, len(x) - 1.0)])[0])
+    return Interval(float(x.mean()), low, high)
+
+
+def _correlation(x: np.ndarray, y: np.ndarray) -> Interval:
+    rng, found = np.random.default_rng(0), []
+    while len(found) < 1000:
+        rows = rng.integers(len(x), size=len(x))
+        if np.ptp(x[rows]) and np.ptp(y[rows]):
+            found.append(paired_spearman(x[rows], y[rows]))
+    low, high = (float(np.quantile(found, q)) for q in (0.025, 0.975))
+    return Interval(float(paired_spearman(x, y)), low, high)
+
 
 CLAIMS: dict[str, Claim] = {}
 
 
-def claim(
-    title: str, models: str = "", kind: str = "", layers: int = 1, among: str = ""
-) -> Callable[[Test], Test]:
-    """Register the test of one paper's claim; the claim is the sentence in literature.toml.
+def claim(title: str, kind: str = "", layers: int = 1, among: str = "") -> Callable[[Test], Test]:
+    """Register the test of the claim of a paper, given by a part of its title.
 
-    Args:
-        title: part of the paper's title that no other paper has.
-        models: what the claim is tested on, in words; the names of the hosts if there are any.
-        kind: kind of trained models that the claim is about; it is tested on all hosts of the kind.
-        layers: layers that a host must have for the claim to be about it.
-        among: part of the names of the hosts, if not all of the kind can show it.
+    A claim about trained models names their kind; it is tested on all hosts of the kind that have
+    so many layers, or on those among them with a part of a name.
     """
     [paper] = find_papers(title)
     if paper.title in CLAIMS:
-        raise ValueError(f"two tests of {paper.title!r}; return several findings from one")
+        raise ValueError(f"two tests of {paper.title!r}; return several numbers from one")
     hosts = hosts_of(kind, layers, among) if kind else ()
 
     def registered(test: Test) -> Test:
-        names = models or ", ".join(host.name for host in hosts)
-        CLAIMS[paper.title] = Claim(paper.title, names, test, hosts)
+        CLAIMS[paper.title] = Claim(paper.title, test, hosts)
         return test
 
     return registered
@@ -99,58 +193,3 @@ def over_seeds(
 ) -> list[np.ndarray]:
     """Return an array for each kind of model: the measure of each seed."""
     return [np.array([measure(kind, seed) for seed in seeds]) for kind in kinds]
-
-
-def exact(what: str, value: float, unit: str, side: Side, bound: float, samples: str) -> Finding:
-    """Return a number that no sampling enters: a count of all cases, or an error of arithmetic."""
-    value = float(value)
-    return Finding(what, value, value, value, unit, side, float(bound), samples)
-
-
-def mean(
-    what: str, values: Values, unit: str, side: Side, bound: float, samples: str, host: str = ""
-) -> Finding:
-    """Return the mean of independent values with its 95 % t interval.
-
-    Give one value per independent unit (a seed, a prompt, a pair), differences where runs are
-    paired; a mean of equal values has the interval of no width. A number that several models have
-    is given once for each of them, its `host`.
-    """
-    x = np.asarray(values, dtype=float)
-    if len(x) < 3 or not np.isfinite(x).all():
-        raise ValueError(f"{what}: a mean needs three finite values or more, not {x}")
-    sem = x.std(ddof=1) / len(x) ** 0.5
-    low, high = map(float, around(x.mean(keepdims=True), [(sem, len(x) - 1.0)])[0])
-    return Finding(what, float(x.mean()), low, high, unit, side, float(bound), samples, host)
-
-
-def above(what: str, values: Values, samples: str, bound: float = 0, unit: str = "nats") -> Finding:
-    """Return the mean of values that the claim puts above a bound."""
-    return mean(what, values, unit, "above", bound, samples)
-
-
-def below(what: str, values: Values, samples: str, bound: float = 0, unit: str = "nats") -> Finding:
-    """Return the mean of values that the claim puts below a bound."""
-    return mean(what, values, unit, "below", bound, samples)
-
-
-def share(what: str, hits: int, number: int, side: Side, bound: float, samples: str) -> Finding:
-    """Return a share of independent trials with its exact (Clopper-Pearson) 95 % interval."""
-    ends = stats.binomtest(int(hits), int(number)).proportion_ci(0.95, "exact")
-    low, high = float(ends.low), float(ends.high)
-    return Finding(what, hits / number, low, high, "share", side, float(bound), samples)
-
-
-def rank_correlation(
-    what: str, x: Sequence[float], y: Sequence[float], side: Side, bound: float, samples: str
-) -> Finding:
-    """Return Spearman's correlation of independent pairs with its 95 % bootstrap interval."""
-    a, b = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    rng, found = np.random.default_rng(0), []
-    while len(found) < 1000:
-        rows = rng.integers(len(a), size=len(a))
-        if np.ptp(a[rows]) and np.ptp(b[rows]):
-            found.append(paired_spearman(a[rows], b[rows]))
-    low, high = (float(np.quantile(found, q)) for q in (0.025, 0.975))
-    value = float(paired_spearman(a, b))
-    return Finding(what, value, low, high, "rank correlation", side, float(bound), samples)

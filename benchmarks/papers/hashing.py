@@ -63,15 +63,24 @@ def used_by(thing: Any, tree: ast.AST) -> Iterator[tuple[str, Any]]:
                 yield node.attr, getattr(owner, node.attr)
 
 
+def closed_over(thing: Any) -> list[str]:
+    """Return the names and texts that a function was made with."""
+    if not inspect.isfunction(thing):
+        return []
+    cells = zip(thing.__code__.co_freevars, thing.__closure__ or (), strict=True)
+    held = [(name, cell.cell_contents) for name, cell in cells]
+    return [f"{name} {x!r}" for name, x in held if isinstance(x, str | tuple | dict)]
+
+
 def is_ours(thing: Any) -> bool:
     """Whether something is a function or class of the tests or of the training."""
     module = str(getattr(thing, "__module__", ""))
     return hasattr(thing, "__qualname__") and module.partition(".")[0] in OURS
 
 
-def code_hash(*things: Any) -> str:
+def code_hash(*things: Any, also: object = None) -> str:
     """Return the hash of functions, classes and constants, with all that they use of ours."""
-    parts: dict[str, str] = {}
+    parts: dict[str, str] = {"": repr(also)}
     waiting = [(getattr(x, "__qualname__", ""), x) for x in things]
     while waiting:
         name, thing = waiting.pop()
@@ -81,6 +90,7 @@ def code_hash(*things: Any) -> str:
             if key not in parts:
                 tree = tree_of(thing)
                 parts[key] = f"{thing.__qualname__}: {ast.dump(tree)}"
+                parts |= {x: x for x in closed_over(thing)}
                 waiting += used_by(thing, tree)
         elif isinstance(thing, int | float | range) or is_dataclass(thing):
             parts[f"{name} {thing!r}"] = f"{name} {thing!r}"

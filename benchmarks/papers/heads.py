@@ -1,8 +1,9 @@
-"""Claims of papers on what single heads do: alone, together, and in graphs."""
+"""Claims on what heads carry: alone, together, and in models of refusals, facts and word orders."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,31 +11,28 @@ import torch
 from torch import nn
 
 import interp
-from benchmarks.paper_findings import Finding
-from interp import causal, syntax
+from interp import alignment, causal, circuits, lens, safety, syntax
+from interp.bundled.refusal_text import requests
+from interp.bundled.reorder_text import reorder_pairs
+from interp.circuits.facts import Fact
 from interp.core.resources import folder
 from interp.heads.checkpoints.rises import half_rise
 from interp.model.edits import zero
-from interp.text.graphs import graph_of, over_layers, static_layers
-from papers.finding import above, below, claim, on_decoders
-from papers.fitting import step_down
+from papers.finding import Interval, Numbers, Worded, claim, counted, on_decoders
 from papers.hosts import Host
-from training.graphs import GraphAttention, GraphTransformer
-from training.train_retrieval import (
-    HELD_OUT,
-    Recipe,
-    chain_mass,
-    retrieval_checkpoints,
-    retrieval_measured,
-)
+from training.train import own_torch
+from training.train_refusal import NO, Recipe, build_tokenizer, encoded, trained_refusal
+from training.train_retrieval import HELD_OUT, chain_mass, retrieval_checkpoints, retrieval_measured
+from training.train_retrieval import Recipe as ToRetrieve
+from training.word_model import fit, small_gpt2
 
 
-@claim("The retrieval problem", "attention-only models that follow chains of four links, 3 seeds")
-def retrieval() -> list[Finding]:
+@claim("The retrieval problem")
+def retrieval() -> Numbers:
     """Train one and three layers, with and without the answers at smaller depths."""
     last: dict[str, list[float]] = {"deep": [], "bare": [], "flat": []}
     order = []
-    plain = Recipe(layers=3, steps=600, every=25)
+    plain = ToRetrieve(layers=3, steps=600, every=25)
     for seed in range(3):
         curves: list[list[float]] = []
         for name, recipe in (
@@ -55,62 +53,26 @@ def retrieval() -> list[Finding]:
         first, second = (half_rise(steps, np.array(c)) for c in zip(*curves, strict=True))
         order.append(second - first)
     deep = np.array(last["deep"])
-    return [
-        above(
-            "accuracy at four links of three layers minus one",
-            deep - last["flat"],
-            "3 seeds",
-            0.3,
-            "share",
-        ),
-        above(
-            "accuracy of three layers with the answers at smaller depths minus without",
-            deep - last["bare"],
-            "3 seeds",
-            0.3,
-            "share",
-        ),
-        above(
-            "half of the rise of attention to the item two links back, steps after that to the"
-            " item one back",
-            order,
-            "3 seeds",
-            unit="steps",
-        ),
-    ]
+    return deep - last["flat"], deep - last["bare"], order
 
 
 @claim("Do attention heads in BERT track", kind="encoder of text")
-def syntactic_heads(host: Host) -> list[Finding]:
+def syntactic_heads(host: Host) -> Numbers:
     """Heads chosen on one half of the sentences, judged on the other beside fixed offsets."""
     bank = syntax.read_conllu(folder("data") / "treebank.conllu")
     found = syntax.dependency_trees(host.model, bank, controls=False)
-    frequent = [r for r in found.relations if r.n >= 15]
     tree, *trivial = (
         next(t for t in found.trees if not t.punct and t.method.startswith(name))
         for name in ("maximum spanning tree", "left-branching", "right-branching")
     )
     low, high = tree.uuas_interval
     base = max(t.uuas for t in trivial)
-    return [
-        above(
-            "dependents whose head word the best head finds, minus with the best fixed offset",
-            [r.gain for r in frequent],
-            f"{len(frequent)} relations with 15 dependents or more",
-            unit="share",
-        ),
-        Finding(
-            "edges of trees from the best single head, minus the better of left- and"
-            " right-branching trees",
-            tree.uuas - base,
-            low - base,
-            high - base,
-            "share of edges",
-            "below",
-            0.05,
-            f"{found.counts['test_sentences']} sentences",
-        ),
-    ]
+    edges = Worded(
+        Interval(tree.uuas - base, low - base, high - base),
+        {"samples": f"{found.counts['test_sentences']} sentences"},
+    )
+    gains = [r.gain for r in found.relations if r.n >= 15]
+    return counted(gains, "relations with 15 dependents or more"), edges
 
 
 def answers(model: interp.Model, ids: Any, without: Any = ()) -> float:
@@ -121,7 +83,7 @@ def answers(model: interp.Model, ids: Any, without: Any = ()) -> float:
 
 
 @on_decoders("Are Sixteen Heads", layers=4)
-def sixteen_heads(host: Host) -> list[Finding]:
+def sixteen_heads(host: Host) -> Numbers:
     """Without a quarter of the heads, and with one head in a layer; chosen on other texts."""
     model = host.model
     chosen, judged = causal.loss(model, host.texts(32, judged=False)), host.texts(64)
@@ -135,37 +97,23 @@ def sixteen_heads(host: Host) -> list[Finding]:
         np.array([answers(model, [row], without) for row in judged])
         for without in ((), heads, others)
     )
-    return [
-        below(f"accuracy lost {what}", own - left, "64 texts", 0.02, "share of tokens")
-        for what, left in (
-            ("without the quarter of heads of least importance", quarter),
-            ("with one head left in the layer that bears it best", single),
-        )
-    ]
+    return own - quarter, own - single
 
 
 @on_decoders("TensorLLM")
-def shared_directions(host: Host) -> list[Finding]:
+def shared_directions(host: Host) -> Numbers:
     """Cut all heads of a layer to shared directions; the share is chosen on other prompts."""
-    model, found = host.model, []
-    for name, task in (
-        ("copies of random tokens", interp.repeats_task(model, n=64)),
-        ("text", causal.loss(model, [row[:32] for row in host.texts(64)])),
-    ):
+    model, texts = host.model, [row[:32] for row in host.texts(64)]
+    for task in (interp.repeats_task(model, n=64), causal.loss(model, texts)):
         rows = causal.tucker_loss(model, task, shares=(0.95, 0.9, 0.75, 0.5))
         change = np.asarray(rows.per_prompt)
         best = int(change[:, :32].mean(1).argmin())
-        half = rows.to_pandas().iloc[-1]
-        what, others = f"rise of the loss on {name}", change[-1] - half["null"]
-        found += [
-            below(f"{what} at the best share of directions", change[best, 32:], "32 prompts"),
-            below(f"{what}, half of the directions minus as many random", others, "64 prompts"),
-        ]
-    return found
+        yield change[best, 32:]
+        yield change[-1] - rows.to_pandas().iloc[-1]["null"]
 
 
 @on_decoders("A Multiscale Visualization of Attention")
-def views(host: Host) -> Finding:
+def views(host: Host) -> Numbers:
     """Find the head on the token before in the view of one text, and ablate it on other prompts.
 
     In bundled:induction no head of the second layer stands out: all look for repeats.
@@ -180,127 +128,100 @@ def views(host: Host) -> Finding:
     layer = frame.index[frame.layer == best.layer]
     own = layer[frame["head"][layer] == best.head]
     others = values[layer.difference(own)].mean(0)
-    return above(
-        "rise of the loss on repeats without the head that the view shows on the token"
-        " before, minus without another of its layer",
-        values[own][0] - others,
-        "32 prompts",
-    )
+    return values[own][0] - others
 
 
-def lookup_graph(rng: np.random.Generator, keys: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return features of nodes with a key and a value and of nodes with a key alone, and values."""
-    values = torch.from_numpy(rng.permutation(keys))
-    eye = torch.eye(keys)
-    known = torch.cat([eye, eye[values]], 1)
-    return torch.cat([known, torch.cat([eye, torch.zeros(keys, keys)], 1)]), values
+@torch.no_grad()
+def declined(module: Any, given: Any, heads: Any = ()) -> float:
+    """Return the share of requests that a model declines without some heads."""
+    ids, length, _ = map(torch.from_numpy, encoded(given))
+    model = interp.load(module, name="refusal", tokenizer=build_tokenizer(64))
+    said = []
+    for row, n in zip(ids.tolist(), length.tolist(), strict=True):
+        logits = model.run([row[:n]], edits=[zero(heads)] if heads else [])
+        said.append(int(logits[0, -1].argmax()) == NO)
+    return float(np.mean(said))
 
 
-def looked_up(kind: Any, seed: int, keys: int = 6) -> tuple[float, float]:
-    """Train a layer to give each asking node the value of its key: accuracy, and static score."""
-    torch.manual_seed(seed)
-    layer, out = GraphAttention(2 * keys, 16, kind=kind, seed=seed), nn.Linear(16, keys)
-    adam = torch.optim.Adam([*layer.parameters(), *out.parameters()], lr=1e-2)
-    rng, seen = np.random.default_rng(seed), torch.zeros(2 * keys, 2 * keys, dtype=torch.bool)
-    seen[keys:, :keys] = True
-    for _ in range(1500):
-        x, values = lookup_graph(rng, keys)
-        loss = nn.functional.cross_entropy(out(layer(x, seen)[0][keys:]), values)
-        step_down(adam, loss)
-    right = []
-    with torch.no_grad():
-        for _ in range(100):
-            x, values = lookup_graph(rng, keys)
-            said = out(layer(x, seen)[0][keys:]).argmax(-1)
-            right.append(float((said == values).float().mean()))
-        static = static_layers([layer.scores(x).numpy()], seen.numpy()).to_pandas().score.mean()
-    return float(np.mean(right)), float(static)
-
-
-@claim(
-    "How Attentive are Graph Attention",
-    "one trained layer of GAT and of GATv2 that looks values up by key, 3 seeds",
-)
-def dynamic_attention() -> list[Finding]:
-    """Train both layers to look six keys up, and correlate the rankings of their queries."""
-    pairs = [(looked_up("gat", s), looked_up("gatv2", s)) for s in range(3)]
-    return [
-        above(
-            "accuracy of GATv2 minus GAT",
-            [b[0] - a[0] for a, b in pairs],
-            "3 seeds, 100 graphs each",
-            0.3,
-            "share",
-        ),
-        above(
-            "rank correlation of two queries' scores, GAT",
-            [a[1] for a, _ in pairs],
-            "3 seeds",
-            0.999,
-            "rank correlation",
-        ),
-        below(
-            "rank correlation of two queries' scores, GATv2",
-            [b[1] for _, b in pairs],
-            "3 seeds",
-            0.5,
-            "rank correlation",
-        ),
-    ]
-
-
-def communities(rng: np.random.Generator, n: int = 24) -> tuple[torch.Tensor, torch.Tensor, Any]:
-    """Return features with the class in noise and eigenvectors of the graph, classes and edges."""
-    classes = rng.integers(3, size=n)
-    chance = np.where(classes[:, None] == classes, 0.35, 0.05)
-    edges = np.triu(rng.random((n, n)) < chance, 1)
-    edges = edges | edges.T
-    laplacian = np.diag(edges.sum(1)) - edges.astype(float)
-    places = np.linalg.eigh(laplacian)[1][:, 1:6] * n**0.5
-    x = np.concatenate([np.eye(3)[classes] + rng.standard_normal((n, 3)), places], 1)
-    return torch.from_numpy(x).float(), torch.from_numpy(classes), edges
-
-
-@claim(
-    "Attention Graphs",
-    "two-layer graph transformers trained to name the community of nodes, 3 seeds",
-)
-def attention_graphs() -> list[Finding]:
-    """Train with attention between all nodes, and compare what it carries with the graph."""
-    alike_edges, right = [], []
+@claim("RDSHA / AHD")
+def safety_heads() -> Numbers:
+    """Leave out the four heads of largest projection on the refusal direction, or four others."""
+    top, spread = [], []
+    recipe = replace(Recipe(), steps=600)
     for seed in range(3):
-        torch.manual_seed(seed)
-        rng = np.random.default_rng(seed)
-        model, out = GraphTransformer(8, sparse=False, seed=seed), nn.Linear(8, 3)
-        adam = torch.optim.Adam([*model.parameters(), *out.parameters()], lr=3e-3)
-        for _ in range(1500):
-            x, classes, edges = communities(rng)
-            loss = nn.functional.cross_entropy(out(model(x, torch.from_numpy(edges))[0]), classes)
-            step_down(adam, loss)
-        scores, hits = [], []
-        with torch.no_grad():
-            for _ in range(20):
-                x, classes, edges = communities(rng)
-                written, patterns = model(x, torch.from_numpy(edges))
-                graph = graph_of(over_layers([p.numpy() for p in patterns]))
-                scores.append(graph.against(edges, n_random=1)["auroc"])
-                hits.append(float((out(written).argmax(-1) == classes).float().mean()))
-        alike_edges.append(float(np.mean(scores)))
-        right.append(float(np.mean(hits)))
-    return [
-        below(
-            "area under the curve of attention between all nodes for edges of the graph (chance"
-            " 0.5)",
-            alike_edges,
-            "3 seeds, 20 graphs each",
-            0.6,
-            "share",
-        ),
-        above(
-            "accuracy of the community (chance 0.33)",
-            right,
-            "3 seeds, 20 graphs each",
-            0.6,
-            "share",
-        ),
+        made = requests(80_000 + seed, 160)
+        first, judged = made[:80], [r for r in made[80:] if r.harmful]
+        found = {}
+        for dropout in (0.0, 0.3):
+            with own_torch(seed, 1):
+                module = trained_refusal(recipe, seed, head_dropout=dropout)[0]
+            model = interp.load(module, name="refusal", tokenizer=build_tokenizer(64))
+            bad, good = ([r.text for r in first if r.harmful == x] for x in (True, False))
+            table = safety.refusal_projection_scores(model, bad, good).to_pandas()
+            order = table.sort_values("score", ascending=False)
+            heads = list(zip(order.layer, order["head"], strict=True))
+            others = np.random.default_rng(seed).permutation(len(heads) - 4)[:4] + 4
+            picks = heads[:4], [heads[i] for i in others]
+            found[dropout] = [declined(module, judged, pick) for pick in picks]
+        top.append(found[0.0][0] - found[0.0][1])
+        spread.append(found[0.3][0] - found[0.0][0])
+    return top, spread
+
+
+def knowing(seed: int) -> tuple[Any, list[Fact]]:
+    """Train a small model on facts: two tokens of a subject, two of a relation, an object."""
+    subjects, relations, objects = 40, 5, 30
+    rng = np.random.default_rng(seed)
+    names = rng.permutation(100)[: 2 * subjects].reshape(-1, 2) + 3
+    asked = np.arange(2 * relations).reshape(-1, 2) + 103
+    rows = [
+        [0, *names[s].tolist(), *asked[r].tolist(), 113 + int(rng.integers(objects))]
+        for s in range(subjects)
+        for r in range(relations)
     ]
+    with own_torch(seed, 1):
+        model = small_gpt2(vocab=143, layers=5, d_model=48, heads=4, d_mlp=192, context=8)
+        ids = torch.tensor(rows)
+        recipe = replace(Recipe(), steps=400)
+
+        def loss_at(step: int) -> tuple[torch.Tensor, list[float]]:
+            return nn.functional.cross_entropy(model(ids[:, :5]).logits[:, -1], ids[:, 5]), []
+
+        fit(model, loss_at, recipe)
+    return model.eval(), [Fact(tuple(r[:5]), (1, 3), r[5]) for r in rows]
+
+
+@claim("Does Knowledge Localization Hold True")
+def relations_in_attention() -> Numbers:
+    """Restore attention or MLPs after noise on the subject and on the relation."""
+    part, more = [], []
+    for seed in range(3):
+        module, facts = knowing(seed)
+        model = interp.load(module, name=f"facts {seed}")
+        trace = partial(circuits.causal_tracing, model, facts[::4], n_samples=3, null=False)
+        best = {
+            (what, noise): float(trace(what, corrupt=noise).to_pandas().share.max())
+            for noise in ("subject", "relation")
+            for what in ("attention", "mlp")
+        }
+        part.append(best["attention", "relation"])
+        relation, subject = (best["attention", x] - best["mlp", x] for x in ("relation", "subject"))
+        more.append(relation - subject)
+    return part, more
+
+
+@claim("DecoderLens", kind="translator")
+def decoder_lens(host: Host) -> Numbers:
+    """Let the decoder read the first encoder layer: are the words right, and is their order?"""
+    model = host.model
+    words, rises = [], []
+    for pair in reorder_pairs(90_000, 60):
+        given = alignment.encode_pairs(model, [(" ".join(pair.source), " ".join(pair.target))])
+        read = lens.decoder_lens(model, given.prompts).arrays["top_tokens"]
+        own, n = set(pair.target), len(pair.target)
+        known = [np.mean([w.strip() in own for w in row[:n]]) for row in read[1:]]
+        pairs = [list(zip(row, pair.target, strict=False)) for row in read[1:]]
+        right = [np.mean([w.strip() == t for w, t in row]) for row in pairs]
+        words.append(float(known[0]))
+        rises.append(float((known[-1] - known[0]) - (right[-1] - right[0])))
+    return words, rises

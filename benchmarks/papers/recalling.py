@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,23 +11,9 @@ import torch
 from torch import Tensor, nn
 
 import interp
-from benchmarks.paper_findings import Finding
 from interp.core.random_state import drawn_with
-from papers.finding import SEEDS, TRAINED, above, below, claim, over_seeds
-from papers.fitting import (
-    KEYS,
-    NOISE,
-    SMALL,
-    VALUES,
-    WORDS,
-    distinct,
-    fit,
-    host,
-    next_token,
-    recall,
-    recall_loss,
-    recalled,
-)
+from papers import fitting
+from papers.finding import SEEDS, Numbers, claim, over_seeds
 from training import alike
 from training.forms.rule import MapBlock, Projected, Rule, RuleShape
 from training.forms.rules.masks import WindowAttention
@@ -53,7 +40,7 @@ def narrow(width: int) -> type[Rule]:
 def pairs_in_turn(rng: np.random.Generator, number: int) -> tuple[Tensor, Tensor]:
     """Return rows of eight keys, each before its value, and eight queries with theirs."""
     each = np.arange(number)[:, None]
-    key = distinct(rng, number, 8)
+    key = fitting.distinct(rng, number, 8)
     value = 8 + rng.integers(8, size=key.shape)
     chosen = rng.integers(8, size=key.shape)
     told, asked = (np.stack([key[each, c], value[each, c]], 2) for c in (np.arange(8), chosen))
@@ -65,25 +52,21 @@ def pairs_in_turn(rng: np.random.Generator, number: int) -> tuple[Tensor, Tensor
 
 def recall_in_turn(rules: list[Any], seed: int) -> float:
     """Train layers to recall pairs in turn; return the accuracy on held-out rows."""
-    model = host(rules, seed, vocab_size=16, **SMALL)
+    model = fitting.host(rules, seed, vocab_size=16, **fitting.SMALL)
 
     def loss(rng: np.random.Generator) -> Tensor:
         ids, counts = pairs_in_turn(rng, 32)
-        return next_token(model(ids).logits, ids, counts)
+        return fitting.next_token(model(ids).logits, ids, counts)
 
-    fit(model, loss, steps=400, seed=seed)
+    fitting.fit(model, loss, steps=400, seed=seed)
     ids, counts = pairs_in_turn(np.random.default_rng(99), 128)
     with torch.no_grad():
         right = model(ids).logits[:, :-1].argmax(-1) == ids[:, 1:]
     return float(right[counts[:, 1:]].float().mean())
 
 
-@claim(
-    "Simple linear attention language models",
-    "a layer of variant:window and one of variant:taylor with 1 to 16 features of queries and "
-    "keys, trained to recall pairs in turn; softmax in the place of the second trained alike",
-)
-def based() -> list[Finding]:
+@claim("Simple linear attention language models")
+def based() -> Numbers:
     """Compare the recall of the smallest and the largest state, and of keys that are all kept."""
     small, large, full, alone = over_seeds(
         recall_in_turn,
@@ -92,14 +75,7 @@ def based() -> list[Finding]:
         [WindowAttention, "plain_softmax"],
         [narrow(16)] * 2,
     )
-    n = f"{TRAINED}, 128 held-out rows each"
-    return [
-        above("accuracy of 273 features minus 3", large - small, n, unit="share"),
-        below("accuracy of softmax minus 273 features", full - large, n, 0.05, "share"),
-        above(
-            "accuracy of 273 features with a window minus without", large - alone, n, unit="share"
-        ),
-    ]
+    return large - small, full - large, large - alone
 
 
 class Series(ExponentialNormAttention):
@@ -109,37 +85,29 @@ class Series(ExponentialNormAttention):
     order = 1
 
     def prepare(self, x: Tensor) -> Projected:
-        """Return plain queries and keys."""
         return Rule.prepare(self, x)
 
     def weights(self, scores: MapBlock, seen: Any) -> MapBlock:
-        """Sum the terms."""
         if self.order == 0:
             return super().weights(scores, seen)
         terms = [scores**n / math.factorial(n) for n in range(1, self.order + 1)]
         return (1 + torch.stack(terms).sum(0)) * seen
 
 
-@claim(
-    "On the Expressiveness of Softmax Attention",
-    "a layer whose weights are the exponential's series to order 1, 2 or all, with a norm of the "
-    "output as in variant:exponential_norm, trained to recall; softmax trained alike",
-)
-def softmax_as_recurrences() -> list[Finding]:
+@claim("On the Expressiveness of Softmax Attention")
+def softmax_as_recurrences() -> Numbers:
     """Compare orders of the series, and the norm with softmax's own denominator."""
     first, second, every, softmax = over_seeds(
-        lambda rule, seed: recall_loss(recalled([rule], seed, 300)),
+        lambda rule, seed: fitting.task_loss(fitting.recalled([rule], seed, 300)),
         Series,
         type("Second", (Series,), {"order": 2}),
         type("Every", (Series,), {"order": 0}),
         "plain_softmax",
     )
-    n = f"{TRAINED}, 128 held-out rows each"
-    return [
-        above("loss of order 1 minus order 2", first - second, n),
-        above("loss of order 1 minus all orders", first - every, n),
-        below("loss of all orders, with a norm, minus softmax", every - softmax, n, 0.05),
-    ]
+    return first - second, first - every, every - softmax
+
+
+few_pairs = partial(fitting.recall, pairs=4, noise=4, asked=8)
 
 
 def small_mamba(seed: int) -> nn.Module:
@@ -148,46 +116,23 @@ def small_mamba(seed: int) -> nn.Module:
 
     with drawn_with(seed):
         model = MambaForCausalLM(
-            MambaConfig(vocab_size=WORDS, hidden_size=32, num_hidden_layers=2, state_size=8)
+            MambaConfig(vocab_size=fitting.WORDS, hidden_size=32, num_hidden_layers=2, state_size=8)
         )
 
-    def loss(rng: np.random.Generator) -> Tensor:
-        asked = recall(rng, 32, pairs=4, noise=4, asked=8)
-        return alike.mean_loss(model(asked.given).logits, asked)
-
-    fit(model, loss, steps=500, seed=seed)
-    return model
+    return fitting.learn(model, few_pairs, seed, steps=500)
 
 
-@claim(
-    "A Unified Implicit Attention Formulation",
-    "a small Mamba of two layers trained to recall pairs among noise, where the pair that a query "
-    "needs is known",
-)
+@claim("A Unified Implicit Attention Formulation")
 @torch.no_grad()
-def implicit_attention() -> list[Finding]:
+def implicit_attention() -> Numbers:
     """Roll out maps of the scan alone, and of convolution, scan and gate; find the needed pair."""
     over_scan, over_chance = [], []
     for seed in SEEDS:
-        asked = recall(np.random.default_rng(99), 64, pairs=4, noise=4, asked=8)
+        asked = few_pairs(np.random.default_rng(99), 64)
         full, scan = (needed(x, asked) for x in rolled_out(small_mamba(seed), asked.given))
         over_scan.append(full - scan)
         over_chance.append(full - 1 / 8)
-    n = f"{TRAINED}, 512 queries each"
-    return [
-        above(
-            "queries whose pair gets most weight of the full maps, minus of the scan's",
-            over_scan,
-            n,
-            unit="share",
-        ),
-        above(
-            "queries whose pair gets most weight of the full maps, minus by chance",
-            over_chance,
-            n,
-            unit="share",
-        ),
-    ]
+    return over_scan, over_chance
 
 
 def rolled_out(module: Any, ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -228,6 +173,8 @@ def needed(rolled: Tensor, asked: alike.Rows) -> float:
     told, hits = asked.given[:, :8], []
     for at in range(8, asked.given.shape[1]):
         first = rolled[:, at, :8].argmax(-1)
-        token = told.gather(1, first[:, None])[:, 0] - (KEYS + VALUES + NOISE)
-        hits.append((token >= 0) & (token // VALUES == asked.given[:, at]))
+        token = told.gather(1, first[:, None])[:, 0] - (
+            fitting.KEYS + fitting.VALUES + fitting.NOISE
+        )
+        hits.append((token >= 0) & (token // fitting.VALUES == asked.given[:, at]))
     return float(torch.stack(hits).float().mean())

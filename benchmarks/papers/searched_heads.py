@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import interp
-from benchmarks.paper_findings import Finding
 from interp.core.random_state import drawn_with
 from interp.model.pattern_edits import temperature
-from papers.finding import SEEDS, TRAINED, above, below, claim, exact, over_seeds
-from papers.fitting import SMALL, attentions, fit, fit_text, host, next_token, text
+from papers import fitting
+from papers.beside import SOFTMAX
+from papers.finding import SEEDS, Numbers, claim, over_seeds
 from training import alike
 from training.forms import rule_class
 from training.forms.rule import Chosen, MapBlock, Projected, Rule, RuleShape, turned_by_place
@@ -24,37 +24,27 @@ WIDE = {"vocab_size": 128, "hidden_size": 64, "num_attention_heads": 4}
 SHORT, LONG = 32, 160
 
 
-def without_positions(model: Any) -> Any:
-    """Set the learned positions to zero, for good."""
-    model.positions.weight.requires_grad_(False).zero_()
-    return model
-
-
 def place_known(rule: str, seed: int) -> float:
     """Train two layers that see all tokens to say the place of each; return the accuracy."""
     both = type("Both", (rule_class(rule),), {"causal": False})
-    model = without_positions(host([both] * 2, seed, vocab_size=16, **SMALL))
+    model = fitting.without_positions(
+        fitting.host([both] * 2, seed, vocab_size=16, **fitting.SMALL)
+    )
     ids, places = torch.zeros(1, 16, dtype=torch.long), torch.arange(16)[None]
-    fit(model, lambda rng: F.cross_entropy(model(ids).logits.mT, places), steps=300, seed=seed)
+    fitting.fit(
+        model, lambda rng: F.cross_entropy(model(ids).logits.mT, places), steps=300, seed=seed
+    )
     with torch.no_grad():
         return float((model(ids).logits.argmax(-1) == places).float().mean())
 
 
-@claim(
-    "Your Transformer May Not be as Powerful",
-    "two layers with the rules of variant:relative_bias and variant:toeplitz_product without "
-    "other positions, trained to say the place of each of sixteen equal tokens",
-)
-def universal_positions() -> list[Finding]:
+@claim("Your Transformer May Not be as Powerful")
+def universal_positions() -> Numbers:
     """Train both alike; scores of distances inside a softmax should not do better than chance."""
-    inside, outside = over_seeds(place_known, "relative_bias", "toeplitz_product")
-    return [
-        below("accuracy with scores of distances", inside, TRAINED, 0.1, "share"),
-        above("accuracy with factors of distances", outside, TRAINED, 0.9, "share"),
-    ]
+    return tuple(over_seeds(place_known, "relative_bias", "toeplitz_product"))
 
 
-class Numbers(nn.Module):
+class OverNumbers(nn.Module):
     """Three layers over eight numbers, with a rule that sees all, and no norms."""
 
     def __init__(self, rule: type[Rule], seed: int):
@@ -70,7 +60,6 @@ class Numbers(nn.Module):
             each.causal = False  # type: ignore[misc]
 
     def forward(self, numbers: Tensor) -> Tensor:
-        """Return a number per place."""
         places = torch.eye(8).expand(len(numbers), -1, -1)
         x = self.into(torch.cat([numbers[..., None], places], -1))
         for rule, mlp in zip(self.rules, self.mlps, strict=True):
@@ -81,7 +70,7 @@ class Numbers(nn.Module):
 
 def error_beyond(task: Any, rule: str, seed: int) -> float:
     """Train on numbers up to 2; return the log of the mean squared error on numbers up to 6."""
-    model = Numbers(rule_class(rule), seed)
+    model = OverNumbers(rule_class(rule), seed)
 
     def rows(rng: np.random.Generator, number: int, size: float) -> tuple[Tensor, Tensor]:
         x = torch.tensor(rng.uniform(-size, size, (number, 8)), dtype=torch.float32)
@@ -91,38 +80,26 @@ def error_beyond(task: Any, rule: str, seed: int) -> float:
         x, y = rows(rng, 128, 2.0)
         return (model(x) - y).square().mean()
 
-    fit(model, loss, steps=600, seed=seed, rate=3e-3)
+    fitting.fit(model, loss, steps=600, seed=seed, rate=3e-3)
     x, y = rows(np.random.default_rng(99), 1000, 6.0)
     with torch.no_grad():
         return float((model(x) - y).square().mean().log())
 
 
-@claim(
-    "Positional Attention",
-    "three layers with the rules of variant:positional and variant:plain_softmax, trained alike on "
-    "eight numbers up to 2 and tested on numbers up to 6",
-)
-def positional_attention() -> list[Finding]:
+@claim("Positional Attention")
+def positional_attention() -> Numbers:
     """Train running sums and running minima; compare the errors outside the trained range."""
-    tasks = {"sums": lambda x: x.cumsum(1), "minima": lambda x: x.cummin(1).values}
-    found = []
-    for name, task in tasks.items():
-        own, plain = over_seeds(partial(error_beyond, task), "positional", "plain_softmax")
-        what = f"log squared error of running {name} minus that of softmax"
-        found.append(below(what, own - plain, f"{TRAINED}, 1000 rows each", unit="log ratio"))
-    return found
+    for task in (lambda x: x.cumsum(1), lambda x: x.cummin(1).values):
+        own, plain = over_seeds(partial(error_beyond, task), "positional", SOFTMAX)
+        yield own - plain
 
 
 class Rotary(Rule):
     """Softmax attention with rotated queries and keys."""
 
     def prepare(self, x: Tensor) -> Projected:
-        """Turn queries and keys by their places."""
         given = super().prepare(x)
-        given.q, given.k = (
-            turned_by_place(given.q, given.every),
-            turned_by_place(given.k, given.every),
-        )
+        given.q, given.k = (turned_by_place(x, given.every) for x in (given.q, given.k))
         return given
 
 
@@ -134,7 +111,6 @@ class Scaled(Rule):
         self.log_factor = nn.Parameter(torch.zeros(shape.n_heads, 1, 1))
 
     def scores(self, given: Projected, rows: Chosen) -> MapBlock:
-        """Multiply the scores."""
         return super().scores(given, rows) * self.log_factor.exp()
 
 
@@ -142,36 +118,33 @@ class Scaled(Rule):
 def late_loss(logits: Tensor, ids: Tensor) -> float:
     """Return the loss on tokens beyond the trained length."""
     late = torch.arange(ids.shape[1]) >= SHORT
-    return float(next_token(logits, ids, late.expand(ids.shape)))
+    return float(fitting.next_token(logits, ids, late.expand(ids.shape)))
 
 
-@claim(
-    "Length Generalization of Causal Transformers without Position Encoding",
-    "two layers of softmax heads without positions, and with rotary positions, trained alike on "
-    "text of 32 tokens and read over 160",
-)
-def without_position_encoding() -> list[Finding]:
+@claim("Length Generalization of Causal Transformers without Position Encoding")
+def without_position_encoding() -> Numbers:
     """Compare the rises of the loss; search a temperature per head, and edit the model with it."""
     rises, gains = [], []
-    held_out = text(np.random.default_rng(99), 16, LONG, held_out=True)
+    held_out = fitting.text(np.random.default_rng(99), 16, LONG, held_out=True)
     for seed in SEEDS:
         rise = {}
-        for rule in ("plain_softmax", Rotary):
-            model = host([rule] * 2, seed, max_position_embeddings=LONG, **WIDE)
-            without_positions(model)
-            fit_text(model, seed, steps=300, length=SHORT)
+        for rule in (SOFTMAX, Rotary):
+            model = fitting.host([rule] * 2, seed, max_position_embeddings=LONG, **WIDE)
+            fitting.without_positions(model)
+            fitting.fit_text(model, seed, steps=300, length=SHORT)
+            short = fitting.held_out_loss(model, held_out[:, :SHORT])
             with torch.no_grad():
-                short = float(next_token(model(held_out[:, :SHORT]).logits, held_out[:, :SHORT]))
                 rise[rule] = late_loss(model(held_out).logits, held_out) - short
             if rule != Rotary:
                 plain = model
-        rises.append(rise["plain_softmax"] - rise[Rotary])
-        searched = host([Scaled] * 2, seed, max_position_embeddings=LONG, **WIDE)
-        searched.load_state_dict(plain.state_dict(), strict=False)
-        factors = [a.rule.log_factor for a in attentions(searched)]
-        fit_text(searched, seed, steps=60, length=LONG, number=8, rate=0.05, parameters=factors)
-        for attention in attentions(plain):
-            del attention.rule.mix
+        rises.append(rise[SOFTMAX] - rise[Rotary])
+        searched = fitting.started([Scaled] * 2, plain, seed, max_position_embeddings=LONG, **WIDE)
+        factors = [rule.log_factor for rule in fitting.rules(searched)]
+        fitting.fit_text(
+            searched, seed, steps=60, length=LONG, number=8, rate=0.05, parameters=factors
+        )
+        for rule in fitting.rules(plain):
+            del rule.mix
         model = interp.load(plain, name="no positions")
         edits = [
             temperature([(layer, head)], float((-each).exp()))
@@ -180,15 +153,7 @@ def without_position_encoding() -> list[Finding]:
         ]
         found = [model.run(held_out.tolist(), edits=e) for e in ([], edits)]
         gains.append(late_loss(found[1], held_out) - late_loss(found[0], held_out))
-    n = f"{TRAINED}, 16 held-out rows each"
-    return [
-        below(
-            "rise of the loss beyond the trained length, no positions minus rotary positions",
-            rises,
-            n,
-        ),
-        below("loss beyond the trained length with searched temperatures minus without", gains, n),
-    ]
+    return rises, gains
 
 
 class Experts(Rule):
@@ -216,8 +181,8 @@ class Experts(Rule):
 
 def mixture_of(rule: Any, seed: int) -> float:
     """Train two layers on text, gates and heads in turn where there are gates; return the loss."""
-    model, step = host([rule] * 2, seed, **WIDE), 0
-    gates = [a.rule for a in attentions(model) if isinstance(a.rule, Experts)]
+    model, step = fitting.host([rule] * 2, seed, **WIDE), 0
+    gates = [rule for rule in fitting.rules(model) if isinstance(rule, Experts)]
 
     def loss(rng: np.random.Generator) -> Tensor:
         nonlocal step
@@ -226,39 +191,28 @@ def mixture_of(rule: Any, seed: int) -> float:
             each.of_gate = each.gated and step % 5 == 0
         for name, weight in model.named_parameters():
             weight.requires_grad_(not gates or (".gate." in name) == gates[0].of_gate)
-        ids = text(rng, 12, 32)
-        return next_token(model(ids).logits, ids)
+        ids = fitting.text(rng, 12, 32)
+        return fitting.next_token(model(ids).logits, ids)
 
-    fit(model, loss, steps=300, seed=seed)
-    held_out = text(np.random.default_rng(99), 64, 32, held_out=True)
-    with torch.no_grad():
-        return float(next_token(model(held_out).logits, held_out))
+    fitting.fit(model, loss, steps=300, seed=seed)
+    return fitting.held_out_loss(
+        model, fitting.text(np.random.default_rng(99), 64, 32, held_out=True)
+    )
 
 
-@claim(
-    "A Mixture of h-1 Heads",
-    "two layers of four softmax heads and mixtures of their experts of three, trained alike on "
-    "text, the gates and the experts in turn",
-)
-def mixture_of_experts() -> list[Finding]:
+@claim("A Mixture of h-1 Heads")
+def mixture_of_experts() -> Numbers:
     """Train by block coordinate descent; compare with all heads, and with an even mixture."""
     even = type("EvenExperts", (Experts,), {"gated": False})
-    own, plain, flat = over_seeds(mixture_of, Experts, "plain_softmax", even)
-    n = f"{TRAINED}, 64 held-out rows each"
-    return [
-        below("loss on text of the mixture minus all heads", own - plain, n),
-        below("loss on text of the mixture minus an even one", own - flat, n),
-    ]
+    own, plain, flat = over_seeds(mixture_of, Experts, SOFTMAX, even)
+    return own - plain, own - flat
 
 
 @torch.no_grad()
 def with_states(model: Any, ids: Tensor, steps: int) -> tuple[Tensor, int]:
     """Generate with one cache of normalised states per layer; return tokens and the cache's size.
 
-    Args:
-        model: a model whose rule reads hidden states as keys.
-        ids: prompts.
-        steps: number of tokens to generate.
+    The rule of the model reads hidden states as keys.
     """
     caches: list[list[Tensor]] = [[] for _ in model.blocks]
     found = [ids[:, i] for i in range(ids.shape[1])]
@@ -269,9 +223,8 @@ def with_states(model: Any, ids: Tensor, steps: int) -> tuple[Tensor, int]:
             cache.append(state)
             states = torch.stack(cache, 1)
             given = rule.prepare(state[:, None])
-            scores = (
-                torch.einsum("bhc,btc->bht", given.q[:, :, 0], states) * rule.shape.d_head**-0.5
-            )
+            scores = torch.einsum("bhc,btc->bht", given.q[:, :, 0], states)
+            scores = scores * rule.shape.d_head**-0.5
             mixed = torch.einsum("bht,btc->bhc", scores.softmax(-1), states)
             by_head = rule.value.weight.unflatten(0, (rule.shape.n_heads, -1))
             x = x + block.attention.out(torch.einsum("bhc,hdc->bhd", mixed, by_head).flatten(1))
@@ -281,43 +234,20 @@ def with_states(model: Any, ids: Tensor, steps: int) -> tuple[Tensor, int]:
     return torch.stack(found, 1), sum(t.numel() for cache in caches for t in cache)
 
 
-@claim(
-    "EL-Attention",
-    "softmax models trained alike, generating with the weights in variant:hidden_keys and one "
-    "cache of hidden states per layer",
-)
-def hidden_states_as_keys() -> list[Finding]:
+@claim("EL-Attention")
+def hidden_states_as_keys() -> Numbers:
     """Generate 16 tokens after 32 prompts per seed; count differing tokens and cached numbers."""
     unlike, sizes = 0, []
     for seed in alike.SEEDS:
-        plain = alike.trained("plain_softmax", seed)
-        shared = host(["hidden_keys"] * 2, seed, **alike.SIZES)
-        shared.load_state_dict(plain.state_dict())
-        ids = torch.cat(
-            [alike.asked_rows("plain_softmax", k, 16).given for k in ("text", "copies")]
-        )
+        plain = alike.trained(SOFTMAX, seed)
+        shared = fitting.started(["hidden_keys"] * 2, plain, seed, **alike.SIZES)
+        ids = torch.cat([alike.asked_rows(SOFTMAX, k, 16).given for k in ("text", "copies")])
         own, cached = with_states(shared, ids, 16)
         for _ in range(16):
             with torch.no_grad():
                 ids = torch.cat([ids, plain(ids).logits[:, -1:].argmax(-1)], 1)
         unlike += int((own != ids).sum())
-        sizes.append(cached / sum(2 * ids[:, 1:].numel() * a.rule.d_out for a in attentions(plain)))
-    n = "3 seeds, 32 prompts each"
-    return [
-        exact(
-            "generated tokens that differ from those with keys and values",
-            unlike,
-            "tokens",
-            "below",
-            1,
-            f"{n}, 16 tokens generated",
-        ),
-        exact(
-            "numbers cached as hidden states over those of keys and values",
-            max(sizes),
-            "share",
-            "below",
-            0.6,
-            n,
-        ),
-    ]
+        sizes.append(
+            cached / sum(2 * ids[:, 1:].numel() * rule.d_out for rule in fitting.rules(plain))
+        )
+    return unlike, max(sizes)

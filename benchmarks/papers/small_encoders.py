@@ -12,10 +12,9 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.paper_findings import Finding
 from interp.core.random_state import drawn_with
-from papers.finding import TRAINED, above, below, claim, exact, over_seeds
-from papers.fitting import distinct, fit, parallel
+from papers.finding import Numbers, claim, over_seeds
+from papers.fitting import distinct, fit, rules, set_rules
 from training.forms import rule_class
 from training.forms.language_model import VariantBlock, VariantConfig
 from training.forms.rule import Chosen, MapBlock, Projected, Rule, RuleShape
@@ -27,24 +26,14 @@ class Encoder(nn.Module):
 
     def __init__(self, rule: type[Rule], seed: int, *, given: nn.Module, length: int):
         super().__init__()
-        config = VariantConfig(
-            hidden_size=32, num_attention_heads=4, max_position_embeddings=length
-        )
+        sizes: Any = {"hidden_size": 32, "max_position_embeddings": length}
+        config = VariantConfig(num_attention_heads=4, **sizes)
         with drawn_with(seed):
             self.embed, self.blocks = given, nn.ModuleList(VariantBlock(config, i) for i in (0, 1))
             self.places = nn.Parameter(0.3 * torch.randn(length, 32))
-            for block in self.blocks:
-                attention: Any = block.attention
-                attention.rule = rule(attention.rule.shape)
-                parallel(attention.rule)
-
-    @property
-    def rules(self) -> list[Any]:
-        """The rules of the layers."""
-        return [block.attention.rule for block in self.blocks]  # type: ignore[union-attr]
+            set_rules(self, [rule, rule])
 
     def forward(self, x: Tensor, places: Tensor | None = None) -> Tensor:
-        """Return the vectors after the layers."""
         x = self.embed(x)
         x = x + self.places[torch.arange(x.shape[1]) if places is None else places]
         for block in self.blocks:
@@ -109,23 +98,12 @@ def selected(form: str, seed: int) -> tuple[float, float]:
     return float((found.argmax(-1) == right).float().mean()), spent
 
 
-@claim(
-    "Uni-Encoder",
-    "small encoders of two layers that select one of eight replies: with the rule of "
-    "variant:candidate_blocks, each reply with the context, and context and replies apart",
-)
-def uni_encoder() -> list[Finding]:
+@claim("Uni-Encoder")
+def uni_encoder() -> Numbers:
     """Train the three alike; compare their accuracies, and the time of judging 256 contexts."""
     one, cross, apart = over_seeds(selected, "together", "one by one", "apart")
-    n = f"{TRAINED}, 256 held-out contexts each"
     faster = np.log(one[:, 1] / cross[:, 1])
-    return [
-        below("accuracy one by one minus together", cross[:, 0] - one[:, 0], n, 0.02, "share"),
-        above("accuracy together minus apart", one[:, 0] - apart[:, 0], n, unit="share"),
-        below(
-            "log of the processor time together over that one by one", faster, n, unit="log ratio"
-        ),
-    ]
+    return cross[:, 0] - one[:, 0], one[:, 0] - apart[:, 0], faster
 
 
 WORDS, LENGTH, FIRST = 24, 64, 16
@@ -172,34 +150,13 @@ def ranked(read: tuple[type[Rule], int], seed: int) -> float:
     return float((1 / (1 + (found[:, 1:] >= found[:, :1]).sum(1))).mean())
 
 
-@claim(
-    "Local Self-Attention over Long Text",
-    "small encoders that rank generated documents of 64 tokens: variant:window over the whole, "
-    "full attention over the first 16 tokens, and over the whole",
-)
-def local_attention() -> list[Finding]:
+@claim("Local Self-Attention over Long Text")
+def local_attention() -> Numbers:
     """Train the three alike; compare their mean reciprocal ranks, and count scores."""
     window = rule_class("window")
     local, first, full = over_seeds(ranked, (window, LENGTH), (Rule, FIRST), (Rule, LENGTH))
-    n = f"{TRAINED}, 100 held-out queries each"
     scores = 4 * LENGTH / (LENGTH * (LENGTH + 1) / 2)
-    return [
-        above(
-            "windows minus full attention over the first tokens",
-            local - first,
-            n,
-            unit="reciprocal rank",
-        ),
-        below("full attention minus windows", full - local, n, 0.02, "reciprocal rank"),
-        exact(
-            "scores computed for windows over those for full attention",
-            scores,
-            "ratio",
-            "below",
-            0.25,
-            "64 tokens",
-        ),
-    ]
+    return local - first, full - local, scores
 
 
 class Predicted(LowRankMaskAttention):
@@ -224,7 +181,6 @@ class Neighbours(Predicted):
     """The five patches at most one step to the side, up or down."""
 
     def seen(self, given: Projected, rows: Chosen) -> Tensor:
-        """Keep near patches of the grid of width four."""
         down = (rows[:, None] // 4 - given.every // 4).abs()
         return down + (rows[:, None] % 4 - given.every % 4).abs() <= 1
 
@@ -247,30 +203,20 @@ def read_digits(rule: type[Rule], seed: int) -> tuple[float, float]:
     def loss(rng: np.random.Generator) -> Tensor:
         chosen = torch.tensor(order[rng.integers(1200, size=64)])
         found = F.cross_entropy(head(model(x[chosen]).mean(1)), y[chosen])
-        return found + sum((getattr(r, "wrong", 0.0) for r in model.rules), torch.zeros(()))
+        return found + sum((getattr(r, "wrong", 0.0) for r in rules(model)), torch.zeros(()))
 
     fit(nn.ModuleList([model, head]), loss, steps=400, seed=seed, rate=3e-3)
     test = torch.tensor(order[1200:])
     with torch.no_grad():
         right = float((head(model(x[test]).mean(1)).argmax(-1) == y[test]).float().mean())
-    return right, float(np.mean([float(getattr(r, "mass", 1.0)) for r in model.rules]))
+    return right, float(np.mean([float(getattr(r, "mass", 1.0)) for r in rules(model)]))
 
 
-@claim(
-    "Sparsifiner",
-    "a small transformer of digit images (scikit-learn) with the rule of variant:low_rank_mask, "
-    "its predictor trained by its loss; full attention and fixed neighbours trained alike",
-)
-def sparsifiner() -> list[Finding]:
+@claim("Sparsifiner")
+def sparsifiner() -> Numbers:
     """Keep at most five of sixteen patches a row; compare the accuracy and the mass in the mask."""
     full, own, fixed = over_seeds(read_digits, every(), Predicted, Neighbours)
-    (lost, _), (more, mass) = (full - own).T, (own - fixed).T
-    n = f"{TRAINED}, 597 held-out images each"
-    return [
-        below("accuracy of full attention minus predicted masks", lost, n, 0.01, "share"),
-        above("accuracy of predicted masks minus neighbours", more, n, unit="share"),
-        above("softmax mass in predicted masks minus neighbours", mass, n, unit="share"),
-    ]
+    return (full - own)[:, 0], *(own - fixed).T
 
 
 def opinions(rng: np.random.Generator, number: int) -> tuple[Tensor, Tensor]:
@@ -284,9 +230,8 @@ def opinions(rng: np.random.Generator, number: int) -> tuple[Tensor, Tensor]:
         about = 20 + of * 5 + rng.integers(5, size=4)
         views = of * 10 + good * 5 + rng.integers(5, size=2)
         others = (1 - of) * 10 + rng.integers(2) * 5 + rng.integers(5, size=2)
-        row[:] = rng.permutation(
-            np.concatenate([about, views, others, 30 + rng.integers(10, size=8)])
-        )
+        words = np.concatenate([about, views, others, 30 + rng.integers(10, size=8)])
+        row[:] = rng.permutation(words)
     return torch.tensor(sentences), torch.tensor(liked)
 
 
@@ -298,7 +243,6 @@ class Static(rule_class("dynamic_routing")):  # type: ignore[misc]
         self.wanted = nn.Parameter(torch.randn(shape.n_heads, shape.d_head) * shape.d_head**-0.5)
 
     def rows(self, given: Projected, rows: Chosen) -> MapBlock:
-        """Return the softmax of the vector's products."""
         scores = torch.einsum("bhtc,hc->bht", given.v, self.wanted)[:, :, None]
         return self.weights(scores.expand(-1, -1, len(rows), -1), self.seen(given, rows))
 
@@ -310,10 +254,8 @@ def read_opinions(rule: type[Rule], seed: int) -> float:
     """
     with drawn_with(seed):
         embed, conv = nn.Embedding(40, 16), nn.Conv1d(16, 16, 3, padding=1)
-        pool, head = (
-            rule(RuleShape(16, 1, 16, 16)),
-            nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2)),
-        )
+        pool = rule(RuleShape(16, 1, 16, 16))
+        head = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2))
     model = nn.ModuleList([embed, conv, pool, head])
 
     def answer(ids: Tensor) -> Tensor:
@@ -334,17 +276,9 @@ def read_opinions(rule: type[Rule], seed: int) -> float:
         return float((answer(ids).argmax(-1) == liked).float().mean())
 
 
-@claim(
-    "Dynamic Self-Attention",
-    "small encoders that pool a sentence by the rule of variant:dynamic_routing or by a learned "
-    "vector; generated sentences whose subject says which opinions count",
-)
-def dynamic_self_attention() -> list[Finding]:
+@claim("Dynamic Self-Attention")
+def dynamic_self_attention() -> Numbers:
     """Train both poolings and an even mean alike; compare the accuracies."""
     even = type("Even", (rule_class("dynamic_routing"),), {"rounds": 0})
     own, static, flat = over_seeds(read_opinions, rule_class("dynamic_routing"), Static, even)
-    n = f"{TRAINED}, 1000 held-out sentences each"
-    return [
-        above("accuracy of dynamic routing minus a learned vector", own - static, n, unit="share"),
-        above("accuracy of dynamic routing minus an even mean", own - flat, n, unit="share"),
-    ]
+    return own - static, own - flat

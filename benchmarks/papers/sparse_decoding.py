@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 
 import numpy as np
 import torch
@@ -12,28 +11,15 @@ from torch import Tensor, nn
 from interp.heads.geometry.token_similarity import opened
 from interp.model.calls.call import Call, repeat_kv
 from interp.model.calls.sites import Site
-from interp.model.edits import Edit
-from papers.evicting import KINDS, NOTICED, best, hiding, loss, own_keys
-from papers.finding import Finding, above, below, on_decoders
+from papers.evicting import KINDS, Keep, best, own_keys, rise
+from papers.finding import Numbers, on_decoders
 from papers.fitting import step_down
 from papers.hosts import Host
-
-ROWS = "64 rows"
 
 
 def top(score: Tensor, call: Call, number: int) -> Tensor:
     """Return each query's best keys by a score, of those that it sees."""
     return best(score.masked_fill(~call.visible(), -torch.inf), number)
-
-
-def rise(host: Host, kind: str, edit: Edit) -> np.ndarray:
-    """Return the rise of the loss on text or copies, per row."""
-    return loss(host.model, *host.rows(kind, 64), edit) - _full(host, kind)
-
-
-@cache
-def _full(host: Host, kind: str) -> np.ndarray:
-    return loss(host.model, *host.rows(kind, 64))
 
 
 def _key_axes(host: Host) -> dict[int, Tensor]:
@@ -47,34 +33,26 @@ def _key_axes(host: Host) -> dict[int, Tensor]:
 
 
 @on_decoders("Loki")
-def loki(host: Host) -> list[Finding]:
+def loki(host: Host) -> Numbers:
     """Rank keys by 4 of 16 principal directions, and attend in full to the best quarter."""
     axes = _key_axes(host)
 
-    def by(directions: Callable[[Site], Tensor]) -> Edit:
+    def by(directions: Callable[[Site], Tensor]) -> Keep:
         def keep(call: Call, site: Site) -> Tensor:
             few = repeat_kv(directions(site)[None], site.n_heads)  # [1, head, 4, d]
             k = repeat_kv(own_keys(call), site.n_heads)
             near = call.q @ few.mT @ (k @ few.mT).mT  # type: ignore[operator]
             return top(near, call, near.shape[-1] // 4)
 
-        return hiding(host.model, keep, "low-rank keys")
+        return keep
 
     def random(site: Site) -> Tensor:
         draw = torch.Generator().manual_seed(site.layer)
         return torch.linalg.qr(torch.randn(site.n_kv_heads, 16, 4, generator=draw)).Q.mT
 
-    found = []
     for kind in KINDS:
-        main, other = (
-            rise(host, kind, by(d)) for d in (lambda site: axes[site.layer][:, :4], random)
-        )
-        what = f"{kind}: loss with random directions minus principal ones"
-        found += [
-            below(f"{kind}: rise of the loss", main, ROWS, NOTICED),
-            above(what, other - main, ROWS),
-        ]
-    return found
+        main = rise(host, kind, by(lambda site: axes[site.layer][:, :4]))
+        yield from (main, rise(host, kind, by(random)) - main)
 
 
 def first_and_last(call: Call, kept: int, from_query: int = 0, sink: int = 4) -> Tensor:
@@ -85,7 +63,7 @@ def first_and_last(call: Call, kept: int, from_query: int = 0, sink: int = 4) ->
 
 
 @on_decoders("TidalDecode", layers=4)
-def tidal(host: Host) -> list[Finding]:
+def tidal(host: Host) -> Numbers:
     """Choose an eighth of the keys in two layers, and let the layers after them reuse the choice.
 
     The first third of the layers attends to all keys, as do the two layers that choose.
@@ -93,36 +71,22 @@ def tidal(host: Host) -> list[Finding]:
     kept, n = host.length // 8, host.layers
     whole, choosing = range(n // 3), (n // 3, n * 2 // 3)
 
-    def reusing() -> Callable[[Call, Site], Tensor]:
-        chosen: dict[int, Tensor] = {}
+    chosen: dict[int, Tensor] = {}
 
-        def keep(call: Call, site: Site) -> Tensor:
-            everything = call.visible().expand(*call.z.shape[:2], -1, -1)
-            if site.layer in whole:
-                return everything
-            if site.layer in choosing:
-                shared = call.pattern().sum(1, keepdim=True)
-                chosen[0] = top(shared, call, kept).expand_as(everything)
-                return everything
-            return chosen[0]
-
-        return keep
+    def reusing(call: Call, site: Site) -> Tensor:
+        everything = call.visible().expand(*call.z.shape[:2], -1, -1)
+        if site.layer in choosing:
+            shared = call.pattern().sum(1, keepdim=True)
+            chosen[0] = top(shared, call, kept).expand_as(everything)
+        return everything if site.layer in (*whole, *choosing) else chosen[0]
 
     def window(call: Call, site: Site) -> Tensor:
         full = site.layer in (*whole, *choosing)
         return first_and_last(call, call.z.shape[2] if full else kept)
 
-    found = []
     for kind in KINDS:
-        ours, theirs = (
-            rise(host, kind, hiding(host.model, keep, "few keys")) for keep in (reusing(), window)
-        )
-        what = f"{kind}: loss with first and last keys minus reused ones"
-        found += [
-            below(f"{kind}: rise of the loss", ours, ROWS, NOTICED),
-            above(what, theirs - ours, ROWS),
-        ]
-    return found
+        ours = rise(host, kind, reusing)
+        yield from (ours, rise(host, kind, window) - ours)
 
 
 class _NextRow(nn.Module):
@@ -140,7 +104,7 @@ class _NextRow(nn.Module):
 
 
 @on_decoders("AttentionPredictor")
-def predicted_keys(host: Host) -> list[Finding]:
+def predicted_keys(host: Host) -> Numbers:
     """Predict the next row from the last 8 rows; attention that a tenth of the keys receives."""
     history, n = 8, host.length * 5 // 6
     kept = n // 10
@@ -159,12 +123,10 @@ def predicted_keys(host: Host) -> list[Finding]:
         logits = net(learned[row, head, at - history + 1 : at + 1])[:, : at + 1]
         wanted = learned[row, head, at + 1, : at + 1]
         wanted = wanted / wanted.sum(-1, keepdim=True).clamp_min(1e-9)
-        error = -(wanted * logits.log_softmax(-1)).sum(-1).mean()
-        step_down(optimizer, error)
-    steps = range(2 * n // 5, n - 1, 6)
+        step_down(optimizer, -(wanted * logits.log_softmax(-1)).sum(-1).mean())
     found: dict[str, list[Tensor]] = {"net": [], "last": [], "sum": []}
     with torch.no_grad():
-        for at in steps:
+        for at in range(2 * n // 5, n - 1, 6):
             flat = judged.flatten(0, 1)
             wanted = judged[:, :, at + 1, : at + 1]
             scores = {
@@ -176,14 +138,7 @@ def predicted_keys(host: Host) -> list[Finding]:
                 top = x.unflatten(0, judged.shape[:2]).topk(kept).indices
                 found[name].append(wanted.gather(-1, top).sum(-1).mean(1))
     net_mass, last, total = (torch.stack(x).mean(0).numpy() for x in found.values())
-    each, what = (
-        "32 texts, mean over all heads and steps",
-        "attention caught by predicted keys minus",
-    )
-    return [
-        above(f"{what} by those of the last step", net_mass - last, each, unit="attention"),
-        above(f"{what} by summed attention", net_mass - total, each, unit="attention"),
-    ]
+    return net_mass - last, net_mass - total
 
 
 def _by_clusters(
@@ -212,7 +167,7 @@ def _by_clusters(
 
 
 @on_decoders("SubGen")
-def clusters(host: Host) -> list[Finding]:
+def clusters(host: Host) -> Numbers:
     """Estimate the last queries' attention from clusters of keys and sampled values, per head."""
     texts, n, queries, recent = 32, host.length, 8, 16
     held = host.model.capture(host.texts(texts), ["q", "k", "v", "z"])
@@ -238,9 +193,4 @@ def clusters(host: Host) -> list[Finding]:
         for name, x in error.items()
     }
     longer = torch.stack(growth).mean(0).numpy()
-    apart, each = by_text["window"] - by_text["clusters"], "32 texts, all heads"
-    what = "exponent of the number of clusters in the length, from half of a text to all of it"
-    return [
-        below(what, longer, each, 0.8, "exponent"),
-        above("relative error, first and last tokens minus clusters", apart, each, unit="share"),
-    ]
+    return longer, by_text["window"] - by_text["clusters"]

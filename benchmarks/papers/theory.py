@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -13,12 +12,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import interp
-from papers.finding import Finding, above, below, claim, exact, share
+from interp.core.random_state import drawn_with
+from papers.finding import Numbers, Share, claim, over_seeds
 from papers.fitting import step_down
 from training.forms.computer import Line, Machine, one_instruction
 
 SEEDS = (0, 1, 2)
-Rows: TypeAlias = Float[Tensor, "example d"]
 
 
 def _memory(heads: int, tokens: int, examples: int, seed: int) -> tuple[float, float]:
@@ -49,8 +48,8 @@ def _memory(heads: int, tokens: int, examples: int, seed: int) -> tuple[float, f
     return 1 - left, float(pattern().detach().amax(-1).mean()) - before
 
 
-@claim("Memorisation capacity", "trained layers: 1 or 4 heads of width 8 over 4 or 8 tokens")
-def memorisation() -> list[Finding]:
+@claim("Memorisation capacity")
+def memorisation() -> Numbers:
     """Train on random labels: as many as the theorem promises, then far more than fit (2,000).
 
     Of random labels, a fixed set of features memorises the variance of as many as its rank, so the
@@ -61,24 +60,7 @@ def memorisation() -> list[Finding]:
     many = np.array([x for x, _ in all_[4, 8]])
     heads = many / [x for x, _ in all_[1, 8]]
     tokens = many / [x for x, _ in all_[4, 4]]
-    rows = "3 layers, 2,000 random labels each"
-    return [
-        below(
-            "share of the variance that is left of H (n - 1) + 1 = 29 labels",
-            promised,
-            "3 layers, 29 random labels each",
-            0.01,
-            "share",
-        ),
-        above("labels memorised by 4 heads over those by 1", heads, rows, 2, "ratio"),
-        above("labels memorised over 8 tokens, over those over 4", tokens, rows, 1.5, "ratio"),
-        above(
-            "largest weight of a row after training minus before",
-            [x for _, x in all_[4, 8]],
-            rows,
-            unit="weight",
-        ),
-    ]
+    return promised, heads, tokens, [x for _, x in all_[4, 8]]
 
 
 def _nearest(width: int, rank: int, heads: int, seed: int) -> float:
@@ -109,35 +91,21 @@ def _nearest(width: int, rank: int, heads: int, seed: int) -> float:
     return float(error / plain)
 
 
-@claim("On the Benefits of Rank", "trained layers of heads in 8, 16 and 32 dimensions")
-def rank() -> list[Finding]:
+@claim("On the Benefits of Rank")
+def rank() -> Numbers:
     """Find the nearer of two points: a head of full rank, or many heads of a quarter of it."""
-    what, low, found = "error over that of the mean point", {}, []
+    low = {}
     for width in (8, 16, 32):
-        low[width] = np.array([_nearest(width, width // 4, 16, s) for s in SEEDS])
-        full = np.array([_nearest(width, width, 1, s) for s in SEEDS])
+        low[width], full = over_seeds(
+            lambda given, seed: _nearest(*given, seed),
+            (width, width // 4, 16),
+            (width, width, 1),
+            seeds=SEEDS,
+        )
         if width == 16:
             many = np.array([_nearest(width, 4, 64, s) for s in SEEDS]) - full
-        found.append(
-            above(
-                f"error of 16 heads of rank {width // 4} minus one of rank {width}",
-                low[width] - full,
-                "3 trainings each",
-                unit=what,
-            )
-        )
-    return [
-        *found,
-        above(
-            "error of 64 heads of rank 4 minus one of rank 16", many, "3 trainings each", unit=what
-        ),
-        above(
-            "error of 16 heads of a quarter of the rank, 32 dimensions minus 8",
-            low[32] - low[8],
-            "3 trainings each",
-            unit=what,
-        ),
-    ]
+        yield low[width] - full
+    yield from (many, low[32] - low[8])
 
 
 @cache
@@ -200,18 +168,14 @@ def _detection(order: int, seed: int, values: int = 151, tokens: int = 16) -> fl
             right = ((sums == 0) & (i != j) & (j != k) & (i != k)).any((-1, -2))
         return torch.tensor(x), torch.tensor(right)
 
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with drawn_with(seed):
         model = _Detector(values)
     adam = torch.optim.Adam(model.parameters())
     steps = 1200
     for step in range(steps):
         x, right = draw(64)
-        step_down(
-            adam,
-            F.binary_cross_entropy_with_logits(model(x), right.float()),
-            4e-3 * min(1.0, step / 50) * (1 - step / steps),
-        )
+        loss = F.binary_cross_entropy_with_logits(model(x), right.float())
+        step_down(adam, loss, 4e-3 * min(1.0, step / 50) * (1 - step / steps))
     x, right = draw(1000)
     with torch.no_grad():
         said = model(x) > 0
@@ -219,45 +183,14 @@ def _detection(order: int, seed: int, values: int = 151, tokens: int = 16) -> fl
     return float(sum(each) / 2)
 
 
-@claim("Representational Strengths", "heads by hand; layers of four heads and an MLP, trained")
-def strengths() -> list[Finding]:
+@claim("Representational Strengths")
+def strengths() -> Numbers:
     """Widths that average 3 of 16 to 1,024 tokens; pairs by hand; pairs and triples trained."""
     growth = [_width_needed(1024, s) / _width_needed(16, s) for s in SEEDS]
     narrow = round(200 * sparse_average(2, 3, 64, 200, 0))
     right, number = _detects_pairs(64, 128, 0)
     gap = [_detection(2, s) - _detection(3, s) for s in SEEDS]
-    return [
-        below(
-            "width that averages any 3 of 1,024 tokens, over that for 3 of 16",
-            growth,
-            "3 draws of keys, 60 sets each; 64 times the tokens",
-            4,
-            "ratio",
-        ),
-        share(
-            "share of sets of 3 of 64 tokens that a head of width 2 averages",
-            narrow,
-            200,
-            "below",
-            0.5,
-            "200 sets",
-        ),
-        exact(
-            "share of positions at which a head of width 3 detects pairs with sum 0",
-            right / number,
-            "share",
-            "above",
-            0.999,
-            f"{number} positions of prompts of 64 tokens",
-        ),
-        above(
-            "balanced accuracy of a trained layer, pairs minus triples",
-            gap,
-            "3 trainings each, 16 tokens of 151 values",
-            0.1,
-            "accuracy",
-        ),
-    ]
+    return growth, Share(narrow, 200), right / number, gap
 
 
 def _regression(kind: str, target: str, samples: int, seed: int) -> float:
@@ -293,32 +226,18 @@ def _regression(kind: str, target: str, samples: int, seed: int) -> float:
     return float(best)
 
 
-@claim(
-    "What can a Single Attention Layer Learn",
-    "400 random heads; 3,600 random neurons, as many fitted weights",
-)
-def random_features() -> list[Finding]:
+@claim("What can a Single Attention Layer Learn")
+def random_features() -> Numbers:
     """Ridge regression on outputs of random heads, of random neurons, and of biased heads."""
-    seeds = range(5)
-    heads = np.array([_regression("heads", "set", 400, s) for s in seeds])
-    neurons = np.array([_regression("mlp", "set", 1600, s) for s in seeds])
-    plain = np.array([_regression("heads", "near", 1600, s) for s in seeds])
-    biased = np.array([_regression("biased heads", "near", 1600, s) for s in seeds])
-    unit, rows = "squared error over the variance", "5 draws, 2,000 held-out examples each"
-    return [
-        above(
-            "error of neurons on 1,600 samples minus heads on 400, a function of a set",
-            neurons - heads,
-            rows,
-            unit=unit,
-        ),
-        above(
-            "error of heads of mean 0 minus heads around the identity, a weighting by nearness",
-            plain - biased,
-            rows,
-            unit=unit,
-        ),
-    ]
+    heads, neurons, plain, biased = over_seeds(
+        lambda given, seed: _regression(*given, seed),
+        ("heads", "set", 400),
+        ("mlp", "set", 1600),
+        ("heads", "near", 1600),
+        ("biased heads", "near", 1600),
+        seeds=range(5),
+    )
+    return neurons - heads, plain - biased
 
 
 def _line(rng: np.random.Generator, machine: Machine) -> Line:
@@ -326,43 +245,19 @@ def _line(rng: np.random.Generator, machine: Machine) -> Line:
     return int(a), int(b), int(rng.integers(machine.lines))
 
 
-@claim("Looped Transformers as Programmable", "planted: one_instruction(20), 3 layers per loop")
-def looped_computer() -> list[Finding]:
+@claim("Looped Transformers as Programmable")
+def looped_computer() -> Numbers:
     """Run random SUBLEQ programs for 20 loops, and by an interpreter; without the writing heads."""
     machine = one_instruction(20)
     model, rng, half = interp.load(machine.model), np.random.default_rng(0), machine.values // 2
-    given = [
-        (
-            [_line(rng, machine) for _ in range(machine.lines)],
-            rng.integers(-half, half, machine.cells).tolist(),
-        )
-        for _ in range(200)
-    ]
+    given = []
+    for _ in range(200):
+        program = [_line(rng, machine) for _ in range(machine.lines)]
+        given.append((program, rng.integers(-half, half, machine.cells).tolist()))
     states = [machine.state(*one) for one in given]
     writing = interp.zero([(2 + 3 * i, head) for i in range(20) for head in (0, 1)])
-    hits = []
+    ends = [machine.run(*one, 20) for one in given]
     for edits in ([], [writing]):
         with torch.no_grad():
             out = model.run(states, edits=edits).argmax(-1).tolist()
-        hits.append(
-            sum(machine.read(o) == machine.run(*one, 20) for o, one in zip(out, given, strict=True))
-        )
-    rows = "200 random programs of 6 lines, 4 cells, 20 steps"
-    return [
-        share(
-            "share of programs that end in the interpreter's state",
-            hits[0],
-            200,
-            "above",
-            0.98,
-            rows,
-        ),
-        share(
-            "share of programs that end in it without the heads that write",
-            hits[1],
-            200,
-            "below",
-            0.5,
-            rows,
-        ),
-    ]
+        yield Share(sum(machine.read(o) == end for o, end in zip(out, ends, strict=True)), 200)

@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 import interp
-from benchmarks.paper_findings import Finding
 from interp.bundled.reorder_text import WORDS, reorder_pairs
 from interp.bundled.special_tokens import BOS
-from papers.finding import SEEDS, TRAINED, above, below, claim
+from papers.finding import SEEDS, Numbers, claim, over_seeds
 from papers.fitting import distinct, fit
 from training import forms
 
@@ -27,6 +26,11 @@ def translator(form: str, seed: int, **sizes: Any) -> Any:
     return forms.build(form, seed=seed, gain=1.0, **(SIZES | sizes))
 
 
+def batch_of(source: Tensor, given: Tensor, labels: Tensor) -> Batch:
+    """Return the inputs and the labels of a translator."""
+    return {"input_ids": source, "decoder_input_ids": given, "labels": labels}
+
+
 def batches(seed: int, number: int, *, shown: bool, size: int = 32) -> list[Batch]:
     """Return batches of sentences of one length; the word of the order is shown or not."""
     by_length: dict[int, list[Any]] = {}
@@ -38,13 +42,8 @@ def batches(seed: int, number: int, *, shown: bool, size: int = 32) -> list[Batc
             source = [[PLACE[w] for w in p.source[0 if shown else 1 :]] for p in of_length]
             target = torch.tensor([[PLACE[w] for w in p.target] for p in of_length])
             begin = torch.full((size, 1), BOS)
-            found.append(
-                {
-                    "input_ids": torch.tensor(source),
-                    "decoder_input_ids": torch.cat([begin, target[:, :-1]], 1),
-                    "labels": target,
-                }
-            )
+            given = torch.cat([begin, target[:, :-1]], 1)
+            found.append(batch_of(torch.tensor(source), given, target))
             by_length[len(pair.target)] = []
     return found
 
@@ -62,34 +61,22 @@ def trained(model: Any, seed: int, steps: int = 500) -> Any:
     return model
 
 
-@claim(
-    "Effective Approaches to Attention-based",
-    "variant:source (all words), "
-    "variant:source_window (words near a predicted place) and the same without attention, "
-    "recurrent translators trained alike on sentences in three word orders",
-)
-def luong() -> list[Finding]:
+@claim("Effective Approaches to Attention-based")
+def luong() -> Numbers:
     """500 steps of 32 sentences; losses per word on sentences that were not trained on."""
     over_none: dict[str, list[float]] = {"source": [], "source_window": []}
     for seed in SEEDS:
         tested = batches(1000 + seed, 20, shown=True)
         none = translator("source", seed)
-        torch.nn.init.zeros_(none.attention.out.weight)
+        nn.init.zeros_(none.attention.out.weight)
         none.attention.requires_grad_(False)
         without = held_out_loss(trained(none, seed), tested)
         for form, gains in over_none.items():
             gains.append(held_out_loss(trained(translator(form, seed), seed), tested) - without)
-    words = f"{TRAINED}, 640 sentences each"
-    return [
-        below(f"loss per word, attention to {what} minus none", over_none[form], words)
-        for form, what in (("source", "all words"), ("source_window", "a predicted window"))
-    ]
+    return tuple(over_none.values())
 
 
-# --- alignment as a hidden variable ---
-
-
-class Aligned(torch.nn.Module):
+class Aligned(nn.Module):
     """A translator whose word i is said from one source word, and a guess of which one.
 
     The guess (the variational distribution) also sees the word to be said.
@@ -98,7 +85,7 @@ class Aligned(torch.nn.Module):
     def __init__(self, seed: int):
         super().__init__()
         self.model = translator("source_draw", seed, num_attention_heads=1)
-        self.guess = torch.nn.Linear(2 * SIZES["hidden_size"], SIZES["hidden_size"], bias=False)
+        self.guess = nn.Linear(2 * SIZES["hidden_size"], SIZES["hidden_size"], bias=False)
 
     def parts(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return logs of: p(j), p(word | j), the guess q(j), and p(word | mean of all words)."""
@@ -149,13 +136,8 @@ def drawn_loss(parts: tuple[Tensor, ...], guessed: bool) -> Tensor:
     return -(value + gain * chance + 0.1 * of_mean - apart).mean()  # the baseline learns, too
 
 
-@claim(
-    "Latent Alignment",
-    "variant:source_draw, recurrent translators trained alike as soft, "
-    "hard, exact latent and variational attention on sentences in one of three word orders that "
-    "is not shown",
-)
-def latent() -> list[Finding]:
+@claim("Latent Alignment")
+def latent() -> Numbers:
     """300 steps of 32 sentences; the loss of the latent models sums the source word out."""
     kinds = {
         "soft": soft_loss,
@@ -168,32 +150,19 @@ def latent() -> list[Finding]:
         tested = batches(1000 + seed, 20, shown=False)
         for kind, loss in kinds.items():
             aligned, made = Aligned(seed), iter(batches(seed, 300, shown=False))
-            fit(
-                aligned,
-                lambda rng, a=aligned, m=made, f=loss: f(a.parts(next(m))),
-                steps=300,
-                seed=seed,
-            )
+
+            def lost(rng: Any, a: Any = aligned, m: Any = made, f: Any = loss) -> Tensor:
+                return f(a.parts(next(m)))
+
+            fit(aligned, lost, steps=300, seed=seed)
             judged = soft_loss if kind == "soft" else exact_loss
             with torch.no_grad():
                 found[kind].append(float(np.mean([judged(aligned.parts(b)) for b in tested])))
-    losses = {kind: np.array(values) for kind, values in found.items()}
-    words = f"{TRAINED}, 640 sentences each"
-    return [
-        below(f"loss per word, {a} minus {b}", losses[a] - losses[b], words)
-        for a, b in (("exact", "soft"), ("variational", "soft"), ("variational", "hard"))
-    ]
+    soft, exact, hard, variational = map(np.array, found.values())
+    return exact - soft, variational - soft, variational - hard
 
-
-# --- longer sequences ---
 
 COPY, REVERSE, FIRST = 1, 2, 4
-
-
-def batch_of(source: np.ndarray, given: np.ndarray, labels: np.ndarray) -> Batch:
-    """Return the inputs and the labels of a translator."""
-    names = ("input_ids", "decoder_input_ids", "labels")
-    return dict(zip(names, map(torch.from_numpy, (source, given, labels)), strict=True))
 
 
 def copied(rng: np.random.Generator, length: int, rows: int = 32) -> Batch:
@@ -203,33 +172,28 @@ def copied(rng: np.random.Generator, length: int, rows: int = 32) -> Batch:
     target = np.where(back[:, None], source[:, ::-1], source)
     begin = np.where(back, REVERSE, COPY)[:, None]
     given = np.concatenate([begin, target[:, :-1]], 1)
-    return batch_of(source, given, target)
+    return batch_of(*map(torch.from_numpy, (source, given, target)))
 
 
-@claim(
-    "Monotonic Location Attention",
-    "variant:source_location and variant:source, recurrent, "
-    "trained alike to copy or reverse 3 to 8 tokens, tested on 16",
-)
-def location() -> Finding:
+def right_at_twice(form: str, seed: int) -> float:
+    """Train on 3 to 8 tokens; return the share of tokens right on 16."""
+    model = translator(form, seed)
+
+    def loss(rng: np.random.Generator) -> Tensor:
+        return model(**copied(rng, int(rng.integers(3, 9)))).loss
+
+    fit(model, loss, steps=600, seed=seed)
+    tested = copied(np.random.default_rng(1000 + seed), 16, 500)
+    with torch.no_grad():
+        said = model(**tested).logits.argmax(-1)
+    return float((said == tested["labels"]).float().mean())
+
+
+@claim("Monotonic Location Attention")
+def location() -> Numbers:
     """600 steps of 32 sequences; the share of tokens right on sequences of twice the length."""
-    gain = []
-    for seed in SEEDS:
-        right = []
-        for form in ("source_location", "source"):
-            model = translator(form, seed)
-
-            def loss(rng: np.random.Generator, model: Any = model) -> Tensor:
-                return model(**copied(rng, int(rng.integers(3, 9)))).loss
-
-            fit(model, loss, steps=600, seed=seed)
-            tested = copied(np.random.default_rng(1000 + seed), 16, 500)
-            with torch.no_grad():
-                said = model(**tested).logits.argmax(-1)
-            right.append(float((said == tested["labels"]).float().mean()))
-        gain.append(right[0] - right[1])
-    what = "share of tokens right at twice the length, by location minus by content"
-    return above(what, gain, f"{TRAINED}, 500 sequences each", unit="share")
+    by_location, by_content = over_seeds(right_at_twice, "source_location", "source")
+    return by_location - by_content
 
 
 def to_sort(rng: np.random.Generator, length: int, rows: int = 32) -> Batch:
@@ -238,7 +202,7 @@ def to_sort(rng: np.random.Generator, length: int, rows: int = 32) -> Batch:
     order = source.argsort(1)
     target = np.take_along_axis(source, order, 1)
     given = np.concatenate([np.full((rows, 1), BOS), target[:, :-1]], 1)
-    return batch_of(source, given, order)
+    return batch_of(*map(torch.from_numpy, (source, given, order)))
 
 
 def pointed(model: interp.Model, batch: Batch) -> Tensor:
@@ -247,12 +211,8 @@ def pointed(model: interp.Model, batch: Batch) -> Tensor:
     return model.capture(given, ["map"])["map", 0, "cross"][:, 0]
 
 
-@claim(
-    "Pointer Networks",
-    "variant:source_concat of one head, trained to sort 4 to 8 numbers by "
-    "pointing to them, or by naming their places from the same attention",
-)
-def pointer() -> list[Finding]:
+@claim("Pointer Networks")
+def pointer() -> Numbers:
     """400 steps of 32 sequences; share of places right on 8 numbers and on 12."""
     gain: dict[int, list[float]] = {8: [], 12: []}
     for seed in SEEDS:
@@ -279,12 +239,4 @@ def pointer() -> list[Finding]:
                 answers = (pointed(loaded, tested), names(**tested).logits)
             right = [float((a.argmax(-1) == tested["labels"]).double().mean()) for a in answers]
             found.append(right[0] - right[1])
-    return [
-        above(
-            f"share of places right for {n} numbers, pointing minus naming",
-            values,
-            f"{TRAINED}, 300 sequences each",
-            unit="share",
-        )
-        for n, values in gain.items()
-    ]
+    return tuple(gain.values())

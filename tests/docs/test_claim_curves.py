@@ -15,6 +15,7 @@ from benchmarks import paper_findings
 from benchmarks.paper_findings import Finding
 
 FORM, RATE = "sigmoid", 4e-3
+WORDS = {"what": "", "unit": "nats", "side": "below", "bound": 0.05, "samples": "3 seeds"}
 
 
 @pytest.fixture
@@ -94,7 +95,7 @@ def test_the_largest_budget_decides_and_the_others_stand_beside(
         ((0.01, 0.5, 1.0), "did not hold", "widening"),
     ):
         planted(curves, monkeypatch, gaps)
-        found = curves.no_worse_in_range(FORM)
+        found = [import_module("papers.finding").finding(WORDS, x) for x in curves.in_range(FORM)]
         assert [x.decides for x in found] == [False, False, True]
         assert [x.value for x in found] == pytest.approx(gaps, abs=0.03)
         tested = paper_findings.Tested("trained alike", tuple(found), 1)

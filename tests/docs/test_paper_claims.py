@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rounding import stays
+from scipy import stats
 
 from benchmarks import paper_findings
 from benchmarks.paper_findings import (
@@ -89,7 +90,7 @@ def varies(module: str) -> bool:
     nodes = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]
     imported = {f"{n.module}.{name.name}" for n in nodes for name in n.names}
     imported -= {m for m in imported if m.startswith(UNTRAINED)}
-    others = {m.rpartition(".")[0] for m in imported if m.startswith("papers.")}
+    others = {".".join(m.split(".")[:2]) for m in imported if m.startswith("papers.")}
     others -= {"papers.finding", "papers.hosts"}
     return any(m.partition(".")[0] == "training" for m in imported) or any(map(varies, others))
 
@@ -191,6 +192,53 @@ def test_a_hash_follows_numbers_and_helpers_and_no_words(
         hashes[name] = code_hash(module.claimed)
     assert hashes["plain"] == hashes["worded"] == hashes["moved"]
     assert len(set(hashes.values())) == 3
+
+
+def test_a_hash_follows_bounds_and_what_a_test_was_made_with(
+    claims: dict[str, Any], monkeypatch: Any
+) -> None:
+    from papers.beside import beside
+    from papers.finding import CLAIMS, words_of
+
+    title = next(title for title in claims if title.startswith("Knocking-heads"))
+    before = claims[title].code
+    monkeypatch.delitem(CLAIMS, title)
+    beside(title, ["knocking_heads"])
+    assert CLAIMS[title].code == before
+    monkeypatch.delitem(CLAIMS, title)
+    beside(title, ["talking_heads"])
+    assert CLAIMS[title].code != before
+    kept = words_of(title)
+    for change, same in ((("what", "other words"), True), (("bound", 1.0), False)):
+        numbers = [x | dict([change]) for x in kept["numbers"]]
+        monkeypatch.setitem(kept, "numbers", numbers)
+        assert (claims[title].code == before) == same
+
+
+def test_numbers_have_the_intervals_of_their_kind_and_the_words_that_are_kept(
+    claims: dict[str, Any],
+) -> None:
+    from papers.finding import Interval, Ranks, Share, Worded, counted, finding, several
+
+    words = {"what": "x", "unit": "nats", "side": "above", "bound": 0, "samples": "3 seeds, or so"}
+    for number, ends in (
+        (2, (2, 2, 2)),
+        (np.array([1.0, 2.0, 3.0]), (2, 2 - 2.484138, 2 + 2.484138)),
+        (Share(7, 200), (0.035, stats.beta.ppf(0.025, 7, 194), stats.beta.ppf(0.975, 8, 193))),
+        (Interval(1, 0, 2), (1, 0, 2)),
+        (Worded(3, {"unit": "bits"}), (3, 3, 3)),
+    ):
+        made = finding(words, number, "a host")
+        assert (made.value, made.low, made.high) == pytest.approx(ends, abs=1e-6)
+        assert (made.host, made.unit) == ("a host", "bits" if ends[0] == 3 else "nats")
+    assert finding(words, Ranks([1, 2, 3, 4], [1, 3, 4, 9])).value == 1
+    four = [1.0, 2.0, 3.0, 4.0]
+    assert finding(words, counted(four, "texts")).samples == "4 texts"
+    for values in (four, [1.0, 2.0], [1.0, 2.0, np.nan]):
+        with pytest.raises(ValueError, match=r"^x: "):
+            finding(words, values)
+    assert several(iter([1, 2])) == several((1, 2)) == (1, 2)
+    assert several([1, 2]) == ([1, 2],)  # one number, of two values
 
 
 def test_a_broken_file_of_claims_stops_no_other(tmp_path: Path, monkeypatch: Any) -> None:
