@@ -29,7 +29,7 @@ class LastTime:
 
     def __init__(self, words: Sequence[str]) -> None:
         threads = os.environ.get("OMP_NUM_THREADS") or os.cpu_count()
-        about = json.dumps([str(Path.cwd()), str(threads), *map(str, words)])
+        about = json.dumps([os.environ.get("PWD", ""), str(threads), *map(str, words)])
         name = hashlib.sha256(about.encode()).hexdigest()[:24]
         self.words = words  # none where another program calls
         self.path, self.began = cache_folder("times") / f"{name}.json", time.monotonic()
